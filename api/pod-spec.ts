@@ -49,6 +49,9 @@ export interface ResourcesSpec {
 export interface HyperdSpec {
   /** Absent: the pod's name. */
   readonly id?: string;
+  /** Names of the volumes that its containers may have. Absent: none. */
+  readonly volumes?: readonly string[];
+  /** The one that is its main process. */
   readonly container?: {
     readonly name: string;
     readonly image: string;

@@ -16,7 +16,7 @@ export async function serveCri(
   parts: ServiceParts,
   refused: (reason: string) => void,
 ): Promise<ApiServer> {
-  const { db, pods, host, log, config } = parts;
+  const { db, pods, records, host, log, config } = parts;
   const { stream } = config.cri;
   await using opened = new AsyncDisposableStack();
   const streams = opened.use(await StreamingServer.open(stream.host, stream.port));
@@ -27,6 +27,7 @@ export async function serveCri(
     log,
     recordsDir: join(config.stateDir, "container-logs"),
     logRoot: config.cri.logPath,
+    isOwn: (podId) => records.getUsable(podId)?.spec.sandbox !== undefined,
   });
   const server = await serveApi({
     unix: { path, group: undefined, mode: 0o600, of: "CRI" },

@@ -1,10 +1,9 @@
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
-import { keptLines, nextProcess } from "../api/process/process-stream.ts";
 import type { MainProcessAccess } from "../../guest-init/channel/main-process.ts";
-import type { FollowedProcess } from "../pods/process/followed-process.ts";
-import { heldProcess } from "./container-info.ts";
-import type { Container, KnownPods } from "./known-pods.ts";
+import type { Attachable, Container } from "./containers/container.ts";
+import { type KnownPods } from "./known-pods.ts";
 import { type Asking, type OpenStream, parameter, type StreamRoute } from "./routes.ts";
 import type { Written } from "./stdcopy.ts";
 
@@ -25,28 +24,28 @@ export const attachCalls = (parts: ServiceParts, known: KnownPods): readonly Str
  * A container's output from now on, and its end. One that has not been started is waited for, and
  * has all of its output read: `hyperctl run` attaches before it starts.
  */
-export function attach({ row }: Container, context: Asking, parts: ServiceParts): OpenStream {
+export function attach(container: Container, context: Asking, parts: ServiceParts): OpenStream {
+  const { row } = container;
   const live = parts.pods.live(row.id);
   if (live === undefined)
     throw new PodnetError("WRONG_STATE", `The container of pod ${row.name} does not run`, {
       hint: "Start its pod",
     });
-  note(parts, context, `attach to the main process of ${row.name}`);
+  note(parts, context, `attach to container ${printable(container.name)} of ${row.name}`);
   const signal = AbortSignal.any([context.signal, live.ended.signal]);
-  const there = heldProcess(row, parts);
+  const there = container.held();
   // From this moment on, not from the first read on.
   const events = there?.attach(signal);
-  const coming =
-    there === undefined ? nextProcess(row.id, undefined, parts, signal) : Promise.resolve(there);
+  const coming = there === undefined ? container.next(signal) : Promise.resolve(there);
   const output = async function* (): AsyncGenerator<Written> {
     const next = events ?? (await coming)?.attach(signal);
     if (events === undefined && next !== undefined)
-      for (const { stderr, data } of keptLines(row.id, { latestStart: true }, parts))
+      for (const { stderr, data } of container.kept({ latestStart: true }))
         yield { kind: stderr ? "stderr" : "stdout", data };
     if (next !== undefined) yield* written(next, signal);
   };
   return {
-    terminal: row.plan.process?.terminal === true,
+    terminal: container.facts.terminal,
     output: output(),
     write: async (data) => unlessEnded(await coming, (access) => access.write(data)),
     closeInput: async () => unlessEnded(await coming, (access) => access.closeInput()),
@@ -54,7 +53,7 @@ export function attach({ row }: Container, context: Asking, parts: ServiceParts)
 }
 
 async function* written(
-  events: ReturnType<FollowedProcess["attach"]>,
+  events: ReturnType<Attachable["attach"]>,
   signal: AbortSignal,
 ): AsyncGenerator<Written> {
   for await (const event of events) {
@@ -69,7 +68,7 @@ async function* written(
 
 /** A process that has ended receives nothing; its end is on its way. */
 async function unlessEnded(
-  process: FollowedProcess | undefined,
+  process: Attachable | undefined,
   send: (access: MainProcessAccess) => Promise<void>,
 ): Promise<void> {
   try {

@@ -3,19 +3,17 @@ import { invalid } from "../../api/fields.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
-import type { FollowedProcess } from "../pods/process/followed-process.ts";
 import { exitCodeOf } from "../pods/process/process-end.ts";
-import type { PodRow } from "../pods/store/pod-row.ts";
 import { env, json, nothing, plain } from "./answers.ts";
-import { containerStatus, containerView, heldProcess } from "./container-info.ts";
+import { containerInfo } from "./containers/container-info.ts";
+import type { Container } from "./containers/container.ts";
 import { endOf, exitCodeOfExec, type KnownExecs } from "./known-execs.ts";
-import { type Container, idOf, type KnownPods } from "./known-pods.ts";
-import { work } from "./pod-calls.ts";
+import type { KnownPods } from "./known-pods.ts";
 import { type Asking, type Call, parameter, type Route } from "./routes.ts";
 
 const sigterm = 15;
 
-/** Containers: each is its pod's main process. */
+/** The life of containers. */
 export const containerCalls = (
   parts: ServiceParts,
   known: KnownPods,
@@ -25,9 +23,7 @@ export const containerCalls = (
     method: "GET",
     path: "/container/info",
     role: "viewer",
-    answer(call) {
-      return json(containerInfo(known.container(parameter(call, "container")), parts));
-    },
+    answer: (call) => json(containerInfo(known.container(parameter(call, "container")))),
   },
   ...endCalls(parts, known),
   {
@@ -38,12 +34,13 @@ export const containerCalls = (
       const found = known.container(parameter(call, "container"));
       const id = parameter(call, "exec");
       const { signal } = call.context;
-      const live = parts.pods.live(found.row.id);
       if (id === "") {
-        if (live?.process !== undefined) await endOf(live.process.over, signal);
-        return json(exitCodeOfContainer(found, parts));
+        const over = found.over();
+        if (over !== undefined) await endOf(over, signal);
+        return json(exitCodeOfContainer(found));
       }
-      return json(await exitCodeOfExec(execs.find(live, id, found.name), signal));
+      const live = parts.pods.live(found.row.id);
+      return json(await exitCodeOfExec(execs.find(live, id, found), signal));
     },
   },
   {
@@ -65,9 +62,9 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     path: "/container/start",
     role: "operator",
     async answer(call) {
-      const { row } = known.container(parameter(call, "container"));
-      note(parts, call.context, `start ${row.name}`);
-      await parts.pods.start(row.id, work(call.context));
+      const found = known.container(parameter(call, "container"));
+      note(parts, call.context, `start ${shownOf(found)}`);
+      await found.start(call.context);
       return nothing;
     },
   },
@@ -76,9 +73,9 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     path: "/container/stop",
     role: "operator",
     async answer(call) {
-      const { row } = known.container(parameter(call, "container"));
-      note(parts, call.context, `stop ${row.name}`);
-      await parts.pods.stop(row.id, { force: false });
+      const found = known.container(parameter(call, "container"));
+      note(parts, call.context, `stop ${shownOf(found)}`);
+      await found.stop(undefined, call.context.signal);
       return env({}, 201);
     },
   },
@@ -87,8 +84,8 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     path: "/container/kill",
     role: "operator",
     async answer(call) {
-      const { row } = known.container(parameter(call, "container"));
-      await kill(row, numberOf(call, "signal", sigterm), call.context, parts);
+      const found = known.container(parameter(call, "container"));
+      await kill(found, numberOf(call, "signal", sigterm), call.context, parts);
       return env({}, 201);
     },
   },
@@ -101,71 +98,63 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
       const wanted = parameter(call, "container");
       const found = known
         .containers([row])
-        .find(({ id, name }) => wanted === "" || id === wanted || name === wanted);
-      if (found === undefined)
-        throw new PodnetError("POD_NOT_FOUND", `can not find container ${printable(wanted)}`, {
-          hint: "hyperctl list container shows those there are",
-        });
-      await kill(row, numberOf(call, "signal", sigterm), call.context, parts);
+        .filter(({ id, name }) => wanted === "" || id === wanted || name === wanted);
+      if (found.length === 0)
+        throw new PodnetError(
+          "CONTAINER_NOT_FOUND",
+          `can not find container ${printable(wanted)}`,
+          {
+            hint: "hyperctl list container shows those there are",
+          },
+        );
+      for (const each of found)
+        await kill(each, numberOf(call, "signal", sigterm), call.context, parts);
       return env({});
     },
   },
 ];
 
-/** A container as hyperd shows it. */
-export const containerInfo = (found: Container, { records }: Pick<ServiceParts, "records">) => ({
-  podID: idOf(found.row),
-  createdAt: Math.floor(found.row.createdMs / 1000),
-  container: containerView(found),
-  status: containerStatus(found, records.processes.get(found.row.id)),
-});
-
 /** Sends a signal to a container. */
 export async function kill(
-  row: PodRow,
+  found: Container,
   number: number,
   context: Asking,
   parts: ServiceParts,
 ): Promise<void> {
   const signal = validateSignal(number);
-  const process = processOf(row, parts);
-  note(parts, context, `signal ${signal} to the main process of ${row.name}`);
-  await process.access.signal(signal);
+  note(parts, context, `signal ${signal} to ${shownOf(found)}`);
+  await found.kill(signal);
 }
+
+/** A container by its pod, for the log. */
+export const shownOf = ({ row, name }: Container): string =>
+  `container ${printable(name)} of ${row.name}`;
 
 /** Sets the size of a terminal: of a program with an id, or of a container. */
 export async function resize(
-  { row, name }: Container,
+  found: Container,
   { id, ...size }: { readonly id: string; readonly rows: number; readonly columns: number },
   parts: ServiceParts,
   execs: KnownExecs,
 ): Promise<void> {
   const { rows, columns } = validateSize(size);
-  if (id === "") await processOf(row, parts).access.resize(rows, columns);
-  else await execs.find(parts.pods.live(row.id), id, name).begun?.session.resize(rows, columns);
-}
-
-/** The process of a container that runs. Throws `WRONG_STATE` with hyperd's sentence. */
-function processOf(row: PodRow, parts: ServiceParts): FollowedProcess {
-  const process = heldProcess(row, parts);
-  if (process !== undefined && process.end === undefined) return process;
-  throw new PodnetError("WRONG_STATE", `container ${idOf(row)} is stopped`, {
-    hint: "Start its pod",
-  });
+  if (id !== "")
+    await execs.find(parts.pods.live(found.row.id), id, found).begun?.session.resize(rows, columns);
+  else if (found.course.kind !== "running")
+    throw new PodnetError("WRONG_STATE", `container ${printable(found.name)} is stopped`, {
+      hint: "Start its pod",
+    });
+  else await found.held()?.access.resize(rows, columns);
 }
 
 /**
  * The exit code of a container that has ended; 137 when it was killed with its machine. Throws
  * `WRONG_STATE` before.
  */
-export function exitCodeOfContainer(
-  { row, name }: Container,
-  { records }: Pick<ServiceParts, "records">,
-): number {
-  const ended = records.processes.get(row.id);
-  if (ended?.endedMs !== undefined) return exitCodeOf(ended.end);
-  throw new PodnetError("WRONG_STATE", `container ${name} has not ended`, {
-    hint: ended === undefined ? "Start its pod" : "It runs on: ask again",
+export function exitCodeOfContainer({ course, name }: Container): number {
+  if (course.kind === "ended") return exitCodeOf(course.end);
+  throw new PodnetError("WRONG_STATE", `container ${printable(name)} has not ended`, {
+    hint: course.kind === "pending" ? "Start its pod" : "It runs on: ask again",
   });
 }
 

@@ -1,17 +1,18 @@
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import { ExecStartSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
-import { type ExecSpec, validateExec } from "../../api/validate/exec.ts";
+import { validateExec } from "../../api/validate/exec.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { eventsOf, requireAgent } from "../api/execs/exec-stream.ts";
 import type { Begun } from "../pods/execs/execs.ts";
 import { type LivePod, requireGuest } from "../pods/lifecycle/live-pod.ts";
-import type { ProcessPlan } from "../pods/process/plan-process.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { json } from "./answers.ts";
-import type { CreatedExec, KnownExecs } from "./known-execs.ts";
-import type { Container, KnownPods } from "./known-pods.ts";
+import type { CreatedExec, KnownExecs, PlacedExec } from "./known-execs.ts";
+import type { Container, ExecPlace } from "./containers/container.ts";
+import { type KnownPods } from "./known-pods.ts";
 import { readGo } from "./requests/go-json.ts";
 import {
   type Asking,
@@ -78,27 +79,32 @@ const asked = (call: Call): Program => ({
 });
 
 export function createExec(
-  { row }: Container,
+  { id, name, row, place, course }: Container,
   program: Program,
   { pods }: Pick<ServiceParts, "pods">,
   execs: KnownExecs,
 ): CreatedExec {
-  const spec = execSpec(program, row.plan.process);
+  const spec = execSpec(program, place);
   const live = pods.running(row.id);
   requireAgent(live);
-  return execs.create(live, spec);
+  if (place.container !== undefined && course.kind !== "running")
+    throw new PodnetError("WRONG_STATE", `container ${printable(name)} is not running`, {
+      hint: "Start it",
+    });
+  return execs.create(live, id, spec);
 }
 
 /** Starts a program that was created, once. */
 export async function startExec(
-  { row, name }: Container,
+  found: Container,
   id: string,
   context: Asking,
   parts: ServiceParts,
   execs: KnownExecs,
 ): Promise<Begun> {
+  const { row } = found;
   const live = parts.pods.running(row.id);
-  const created = execs.find(live, id, name);
+  const created = execs.find(live, id, found);
   if (created.begun !== undefined)
     throw new PodnetError("WRONG_STATE", `exec ${created.id} has been started already`, {
       hint: "Create another",
@@ -116,15 +122,15 @@ export async function execInVm(
   context: Asking,
   parts: ServiceParts,
 ): Promise<Begun> {
-  const spec = execSpec(program, undefined);
+  const spec = execSpec(program, {});
   note(parts, context, `exec ${row.name}`);
   return await begin(parts.pods.running(row.id), spec, context);
 }
 
 /** A program as a container's own process runs, by its user and with its variables. */
-function execSpec({ args, terminal }: Program, process: ProcessPlan | undefined): ExecSpec {
-  const { env = [], workdir = "", user = "" } = process ?? {};
-  return validateExec(
+function execSpec({ args, terminal }: Program, place: Partial<ExecPlace>): PlacedExec {
+  const { env = [], workdir = "", user = "", container } = place;
+  const spec = validateExec(
     create(ExecStartSchema, {
       args: [...args],
       env: Object.fromEntries(env.map((each) => [each.env, each.value])),
@@ -133,9 +139,10 @@ function execSpec({ args, terminal }: Program, process: ProcessPlan | undefined)
       terminal,
     }),
   );
+  return container === undefined ? spec : { ...spec, container };
 }
 
-async function begin(live: LivePod, spec: ExecSpec, { signal }: Asking): Promise<Begun> {
+async function begin(live: LivePod, spec: PlacedExec, { signal }: Asking): Promise<Begun> {
   requireAgent(live);
   return await live.execs.attach(requireGuest(live), spec, signal);
 }

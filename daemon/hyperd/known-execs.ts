@@ -9,9 +9,14 @@ import type { LivePod } from "../pods/lifecycle/live-pod.ts";
 /** A program that a caller has created, and may have started. */
 export interface CreatedExec {
   readonly id: string;
-  readonly spec: ExecSpec;
+  /** The id of the container that it is for. */
+  readonly container: string;
+  readonly spec: PlacedExec;
   begun?: Begun;
 }
+
+/** A program, and the container of the machine that it runs in, if in one. */
+export type PlacedExec = ExecSpec & { readonly container?: string };
 
 /** Programs of one machine that are known by an id, whatever has become of them. */
 const mostOfOne = 128;
@@ -27,22 +32,26 @@ export class KnownExecs {
   readonly #byPod = new WeakMap<LivePod, Map<string, CreatedExec>>();
 
   /** Throws `LIMIT_REACHED` when too many run. */
-  create(live: LivePod, spec: ExecSpec): CreatedExec {
+  create(live: LivePod, container: string, spec: PlacedExec): CreatedExec {
     const all = this.#byPod.get(live) ?? new Map<string, CreatedExec>();
     this.#byPod.set(live, all);
     if (all.size >= mostOfOne) makeRoom(all);
-    const created: CreatedExec = { id: randomId(), spec };
+    const created: CreatedExec = { id: randomId(), container, spec };
     all.set(created.id, created);
     return created;
   }
 
   /** Throws `EXEC_NOT_FOUND` with hyperd's sentence. */
-  find(live: LivePod | undefined, id: string, container: string): CreatedExec {
+  find(
+    live: LivePod | undefined,
+    id: string,
+    container: { readonly id: string; readonly name: string },
+  ): CreatedExec {
     const found = live === undefined ? undefined : this.#byPod.get(live)?.get(id);
-    if (found !== undefined) return found;
+    if (found?.container === container.id) return found;
     throw new PodnetError(
       "EXEC_NOT_FOUND",
-      `no exec ${printable(id)} exists for container ${printable(container)}`,
+      `no exec ${printable(id)} exists for container ${printable(container.name)}`,
       { field: "exec", hint: "Ids end with the pod's machine, and with podnetd: create another" },
     );
   }

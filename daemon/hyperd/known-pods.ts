@@ -1,41 +1,27 @@
-import { createHash } from "node:crypto";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import type { Pods } from "../pods/pods.ts";
+import type { ServiceParts } from "../api/context.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
-import { type DamagedPod, isDamaged } from "../pods/store/pod-rows.ts";
-
-/** A pod that may be unreadable. */
-export type AnyPod = PodRow | DamagedPod;
-
-/** A pod with a main process, which is its one container. */
-export interface Container {
-  readonly id: string;
-  readonly name: string;
-  readonly row: PodRow;
-}
-
-/** The id by which callers of hyperd know a pod: the one they gave, which is its name as well. */
-export const idOf = (row: AnyPod): string =>
-  isDamaged(row) ? row.name : (row.spec.hyperd?.id ?? row.name);
-
-/** The machine's id; empty where there is none. */
-export const vmOf = (row: AnyPod): string =>
-  !isDamaged(row) && ["creating", "running", "paused", "stopping"].includes(row.state)
-    ? `vm-${row.id}`
-    : "";
+import { isDamaged } from "../pods/store/pod-rows.ts";
+import type { Container } from "./containers/container.ts";
+import { innerContainerOf } from "./containers/inner-container.ts";
+import type { InnerContainers } from "./containers/inner-containers.ts";
+import { mainContainer } from "./containers/main-container.ts";
+import { type AnyPod, idOf } from "./pod-ids.ts";
 
 /** All pods but Kubernetes' sandboxes, which are kubelet's. */
 export class KnownPods {
-  readonly #pods: Pick<Pods, "find" | "listAny">;
+  readonly #parts: ServiceParts;
+  readonly #inner: InnerContainers;
 
-  constructor(pods: Pick<Pods, "find" | "listAny">) {
-    this.#pods = pods;
+  constructor(parts: ServiceParts, inner: InnerContainers) {
+    this.#parts = parts;
+    this.#inner = inner;
   }
 
   /** Oldest first. */
   list(): readonly AnyPod[] {
-    return this.#pods
+    return this.#parts.pods
       .listAny()
       .filter((row) => isDamaged(row) || row.spec.sandbox === undefined)
       .toSorted((a, b) => a.createdMs - b.createdMs);
@@ -56,10 +42,10 @@ export class KnownPods {
   /** The containers of all pods, or of one. */
   containers(pods: readonly AnyPod[] = this.list()): readonly Container[] {
     return pods.flatMap((row) => {
-      if (isDamaged(row) || row.plan.process === undefined) return [];
-      const { container } = row.spec.hyperd ?? {};
-      const name = container?.name ?? "";
-      return [{ id: containerId(row), name: name === "" ? idOf(row) : name, row }];
+      if (isDamaged(row)) return [];
+      const { process } = row.plan;
+      if (process !== undefined) return [mainContainer(row, process, this.#parts)];
+      return this.#inner.of(row).map((each) => innerContainerOf(row, each, this.#inner));
     });
   }
 
@@ -67,12 +53,22 @@ export class KnownPods {
   container(text: string): Container {
     const all = this.containers();
     const wanted = text.replace(/^\//, "");
-    const found =
-      all.find(({ id, name }) => id === wanted || name === wanted) ??
-      only(all.filter(({ id }) => wanted.length >= 4 && id.startsWith(wanted))) ??
-      all.find(({ row }) => idOf(row) === wanted || row.name === wanted || row.id === wanted);
-    if (found !== undefined) return found;
-    throw new PodnetError("POD_NOT_FOUND", `Can not find container(${printable(text)})`, {
+    const tries: readonly ((each: Container) => boolean)[] = [
+      ({ id }) => id === wanted,
+      ({ name }) => name === wanted,
+      ({ id }) => wanted.length >= 4 && id.startsWith(wanted),
+      ({ row }) => idOf(row) === wanted || row.name === wanted || row.id === wanted,
+    ];
+    for (const fits of tries) {
+      const [found, ...more] = all.filter(fits);
+      if (found === undefined) continue;
+      if (more.length === 0) return found;
+      throw new PodnetError("INVALID_ARGUMENT", `${printable(text)} are several containers`, {
+        field: "container",
+        hint: "Give an id: hyperctl list container shows them",
+      });
+    }
+    throw new PodnetError("CONTAINER_NOT_FOUND", `Can not find container(${printable(text)})`, {
       hint: "hyperctl list container shows those there are",
     });
   }
@@ -80,7 +76,7 @@ export class KnownPods {
   #named(id: string): PodRow | undefined {
     if (!/^[a-z0-9-]{1,63}$/.test(id)) return undefined;
     try {
-      return this.#pods.find(id);
+      return this.#parts.pods.find(id);
     } catch (thrown) {
       if (isPodnetError(thrown, "POD_NOT_FOUND")) return undefined;
       throw thrown;
@@ -92,10 +88,3 @@ export class KnownPods {
     return found === undefined || isDamaged(found) ? undefined : found;
   }
 }
-
-/** As docker's ids are: 64 hexadecimal digits. */
-const containerId = ({ id }: PodRow): string =>
-  createHash("sha256").update(`container of pod ${id}`).digest("hex");
-
-const only = <Item>(items: readonly Item[]): Item | undefined =>
-  items.length === 1 ? items[0] : undefined;

@@ -1,11 +1,11 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import type { ServiceParts } from "../api/context.ts";
 import { stateOf } from "../pods/store/pod-rows.ts";
 import type { PodState } from "../pods/store/pod-row.ts";
 import { type Answer, env } from "./answers.ts";
-import { containerStatus } from "./container-info.ts";
-import { type AnyPod, idOf, type KnownPods, vmOf } from "./known-pods.ts";
+import { containerStatus } from "./containers/container-info.ts";
+import { type KnownPods } from "./known-pods.ts";
+import { type AnyPod, idOf, vmOf } from "./pod-ids.ts";
 import { parameter, type Route } from "./routes.ts";
 
 /** How hyperd names the states of pods: a stopped one has failed. */
@@ -20,24 +20,19 @@ const statuses: Readonly<Record<PodState, string>> = {
 };
 
 /** `GET /list`: pods, containers or machines, each a line of text. */
-export const listCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
+export const listCalls = (known: KnownPods): readonly Route[] => [
   {
     method: "GET",
     path: "/list",
     role: "viewer",
     answer: (call) => {
       const pods = chosen(known, parameter(call, "pod"), parameter(call, "vm"));
-      return listed(parameter(call, "item"), pods, parts, known);
+      return listed(parameter(call, "item"), pods, known);
     },
   },
 ];
 
-function listed(
-  item: string,
-  pods: readonly AnyPod[],
-  parts: ServiceParts,
-  known: KnownPods,
-): Answer {
+function listed(item: string, pods: readonly AnyPod[], known: KnownPods): Answer {
   // Created, as hyperd has it. Each entry is a line, whose values colons divide.
   const answer = (key: string, entries: readonly object[]): Answer =>
     env({ item, [key]: entries.map((each) => Object.values(each).join(":")) }, 201);
@@ -47,7 +42,7 @@ function listed(
     case "vm":
       return answer("vmData", vmEntries(pods));
     case "container":
-      return answer("cData", containerEntries(pods, parts, known));
+      return answer("cData", containerEntries(pods, known));
     default:
       throw new PodnetError("INVALID_ARGUMENT", `Can not support ${printable(item)} list!`, {
         field: "item",
@@ -74,16 +69,12 @@ export const vmEntries = (pods: readonly AnyPod[]) =>
       status: stateOf(row).state === "paused" ? "paused" : "associated",
     }));
 
-export const containerEntries = (
-  pods: readonly AnyPod[],
-  { records }: Pick<ServiceParts, "records">,
-  known: KnownPods,
-) =>
+export const containerEntries = (pods: readonly AnyPod[], known: KnownPods) =>
   known.containers(pods).map((each) => ({
     containerID: each.id,
     containerName: each.name,
     podID: idOf(each.row),
-    status: containerStatus(each, records.processes.get(each.row.id)).phase,
+    status: containerStatus(each).phase,
   }));
 
 /** The pods that are asked for: all, or the one with an id, or in a machine. */

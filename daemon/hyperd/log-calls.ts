@@ -3,9 +3,9 @@ import { invalid } from "../../api/fields.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import type { ServiceParts } from "../api/context.ts";
-import { keptLines } from "../api/process/process-stream.ts";
 import { type Answer, errorText, plain } from "./answers.ts";
-import type { Container, KnownPods } from "./known-pods.ts";
+import type { Container } from "./containers/container.ts";
+import { type KnownPods } from "./known-pods.ts";
 import { type Call, parameter, type Route } from "./routes.ts";
 import { encoded, type Written } from "./stdcopy.ts";
 
@@ -70,7 +70,7 @@ export function logsOf(
   parts: ServiceParts,
   signal: AbortSignal,
 ): AsyncIterable<Uint8Array> {
-  const terminal = container.row.plan.process?.terminal === true;
+  const terminal = container.facts.terminal;
   const lines = linesOf(container, wanted, parts, signal);
   return (async function* () {
     for await (const line of lines)
@@ -80,16 +80,16 @@ export function logsOf(
 
 /** The kept lines, and with `follow` those that come until the container ends. */
 function linesOf(
-  { row }: Container,
+  container: Container,
   wanted: WantedLogs,
   parts: ServiceParts,
   signal: AbortSignal,
 ): AsyncIterable<Line> {
   const { timestamps: stamped, follow } = wanted;
-  const process = follow ? parts.pods.live(row.id)?.process : undefined;
+  const process = follow && container.course.kind === "running" ? container.held() : undefined;
   // Attached before the log is read: the log has what comes meanwhile.
   const events = process?.attach(signal);
-  const kept = keptLines(row.id, { latestStart: false, ...chosenOf(wanted) }, parts);
+  const kept = container.kept({ latestStart: false, ...chosenOf(wanted) });
   return (async function* () {
     for (const { time, stderr, data } of kept)
       yield line(stamped, { kind: stderr ? "stderr" : "stdout", time, data });

@@ -4,12 +4,15 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { refuseOthersLinks } from "../api/others-links.ts";
-import { callerKey } from "../listeners/callers.ts";
-import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { done, json, nothing } from "./answers.ts";
+import type { InnerContainers } from "./containers/inner-containers.ts";
+import type { InnerPod } from "./containers/inner-plan.ts";
+import { mainOf } from "./requests/main-of.ts";
+import { work } from "./work.ts";
 import { readGo } from "./requests/go-json.ts";
-import { idOf, type KnownPods } from "./known-pods.ts";
+import { type KnownPods } from "./known-pods.ts";
+import { idOf } from "./pod-ids.ts";
 import { podInfoView } from "./pod-info.ts";
 import { inHyperdsWords } from "./port-calls.ts";
 import { podRequest } from "./requests/pod-request.ts";
@@ -25,6 +28,7 @@ export const podCalls = (
   parts: ServiceParts,
   known: KnownPods,
   services: PodServices,
+  inner: InnerContainers,
 ): readonly Route[] => [
   {
     method: "GET",
@@ -36,9 +40,9 @@ export const podCalls = (
     method: "POST",
     path: "/pod/create",
     role: "operator",
-    answer: (call) => createPod(call, parts, services),
+    answer: (call) => createPod(call, parts, services, inner),
   },
-  ...lifeCalls(parts, known),
+  ...lifeCalls(parts, known, inner),
   {
     method: "POST",
     path: "/pod/labels",
@@ -47,7 +51,11 @@ export const podCalls = (
   },
 ];
 
-const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
+const lifeCalls = (
+  parts: ServiceParts,
+  known: KnownPods,
+  inner: InnerContainers,
+): readonly Route[] => [
   {
     method: "POST",
     path: "/pod/start",
@@ -55,7 +63,7 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     async answer(call) {
       const row = known.find(parameter(call, "podId"));
       note(parts, call.context, `start ${row.name}`);
-      await parts.pods.start(row.id, work(call.context));
+      await inner.startPod(row, work(call.context));
       return done(idOf(row));
     },
   },
@@ -71,6 +79,7 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
         });
       const row = known.find(parameter(call, "podId"));
       note(parts, call.context, `stop ${row.name}`);
+      await inner.stopAll(row, call.context.signal);
       await parts.pods.stop(row.id, { force: false });
       return done(idOf(row), 200, machineEnded);
     },
@@ -104,13 +113,19 @@ const lifeCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     async answer(call) {
       const row = known.find(parameter(call, "podId"), (id) => `Can not find that Pod(${id})`);
       note(parts, call.context, `delete ${row.name}`);
+      await inner.stopAll(row, call.context.signal);
       await parts.pods.delete(row.id, { force: false });
       return done(idOf(row));
     },
   },
 ];
 
-async function createPod(call: Call, parts: ServiceParts, services: PodServices) {
+async function createPod(
+  call: Call,
+  parts: ServiceParts,
+  services: PodServices,
+  inner: InnerContainers,
+) {
   const type = call.header("content-type");
   if (!/^application\/json\s*(?:;|$)/i.test(type))
     throw new PodnetError(
@@ -124,15 +139,16 @@ async function createPod(call: Call, parts: ServiceParts, services: PodServices)
       hint: "Remove it afterwards, as hyperctl of hyperd 1.1 does",
     });
   const pod = readGo(userPod, await call.body(), "The pod");
-  return done(idOf(await create(pod, call.context, parts, services)), 201);
+  return done(idOf(await create(pod, call.context, parts, services, inner)), 201);
 }
 
-/** Creates a pod of hyperd's, with its services or not at all. */
+/** Creates a pod of hyperd's, with its containers and services or not at all. */
 export async function create(
   pod: UserPod,
   context: Asking,
   { pods, networks, config, log }: ServiceParts,
   services: PodServices,
+  inner: InnerContainers,
 ): Promise<PodRow> {
   const asked = podRequest(
     pod,
@@ -140,10 +156,16 @@ export async function create(
     { network: config.network.name },
   );
   services.check(pod.services);
+  const isMain = mainOf(pod) !== undefined;
+  const planned = (podId: string) =>
+    isMain ? [] : inner.plan(pod.containers, innerPodOf(pod), podId);
+  // What cannot be is refused before there is a machine.
+  planned("");
   refuseOthersLinks(asked.spec.interfaces, context.values, (i) => `interfaces[${i}]`);
   note({ log }, context, `create ${asked.spec.name ?? ""}`);
   const row = await inHyperdsWords(() => pods.create(asked, work(context)));
   try {
+    for (const each of planned(row.id)) await inner.create(row, each);
     if (pod.services.length > 0) await services.add(row, pod.services, context);
   } catch (thrown) {
     await pods.delete(row.id, { force: true });
@@ -179,13 +201,8 @@ export async function label(
   await policies.labelled();
 }
 
-/** The caller's end undoes a create, and fails a start. */
-export function work({ signal, values }: Asking): CreateOptions {
-  const caller = values.get(callerKey);
-  return {
-    signal,
-    progress: { started: () => {}, finished: () => {} },
-    imagesOnly: caller?.role !== "admin",
-    ...(caller === undefined ? {} : { admit: () => caller.create() }),
-  };
-}
+const innerPodOf = ({ files, volumes, tty }: UserPod): InnerPod => ({
+  files,
+  volumes: volumes.map(({ name }) => name),
+  tty,
+});

@@ -2,8 +2,9 @@ import { sizeOf } from "../../hypervisor/driver.ts";
 import { ipOf } from "../../core/address.ts";
 import type { ServiceParts } from "../api/context.ts";
 import type { PodRow, PodState } from "../pods/store/pod-row.ts";
-import { containerStatus, containerView } from "./container-info.ts";
-import { idOf, type KnownPods, vmOf } from "./known-pods.ts";
+import { containerStatus, containerView } from "./containers/container-info.ts";
+import { type KnownPods } from "./known-pods.ts";
+import { idOf, vmOf } from "./pod-ids.ts";
 
 const phases: Readonly<Record<PodState, string>> = {
   creating: "Pending",
@@ -18,9 +19,12 @@ const phases: Readonly<Record<PodState, string>> = {
 /** A pod as hyperd shows it. Its addresses are those of the plan, while it has a machine. */
 export function podInfoView(row: PodRow, { records, networks }: ServiceParts, known: KnownPods) {
   const containers = known.containers([row]);
-  const statuses = containers.map((each) => containerStatus(each, records.processes.get(row.id)));
+  const statuses = containers.map(containerStatus);
   const isUp = row.state === "running" || row.state === "paused";
-  const succeeded = row.state === "stopped" && statuses.some((each) => each.phase === "succeeded");
+  const succeeded =
+    row.state === "stopped" &&
+    statuses.length > 0 &&
+    statuses.every((each) => each.phase === "succeeded");
   const network = networks
     .list()
     .find(({ name }) => row.plan.interfaces.some((each) => each.network === name));

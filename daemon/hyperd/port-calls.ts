@@ -6,7 +6,7 @@ import { note, type ServiceParts } from "../api/context.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { env, nothing, plain } from "./answers.ts";
 import { readGo } from "./requests/go-json.ts";
-import type { KnownPods } from "./known-pods.ts";
+import { type KnownPods } from "./known-pods.ts";
 import {
   isMapped,
   mappingView,

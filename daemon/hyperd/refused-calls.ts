@@ -15,14 +15,11 @@ const refused = (
   },
 });
 
-const one = "runs one container in a pod, which comes and goes with it";
 const machines = "makes a machine with its pod, and none without";
 const images = "does not build, load, save or push images for hyperctl";
 
 /** What hyperd answers and podnet does not. */
 export const refusedCalls: readonly Route[] = [
-  refused("POST", "/container/create", one, "Create another pod"),
-  refused("POST", "/container/remove", one, "Remove the pod"),
   refused("POST", "/container/rename", "does not rename containers"),
   refused("POST", "/container/commit", "does not make images of containers"),
   refused("POST", "/vm/create", machines),

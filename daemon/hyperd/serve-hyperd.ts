@@ -4,7 +4,10 @@ import type { ServiceParts } from "../api/context.ts";
 import { healthPage } from "../api/http/health-pages.ts";
 import { attachCalls } from "./attach-calls.ts";
 import { containerCalls } from "./container-calls.ts";
+import { innerCalls } from "./containers/inner-calls.ts";
+import { InnerContainers } from "./containers/inner-containers.ts";
 import { execCalls } from "./exec-calls.ts";
+import { sweepAfterPods } from "./gone-pods.ts";
 import { PublicAPI } from "./gen/hyperd_pb.ts";
 import { publicApi } from "./grpc/public-api.ts";
 import { publicRoleFor } from "./grpc/roles.ts";
@@ -35,10 +38,11 @@ export async function serveHyperd(
 ): Promise<ApiServer> {
   const { config } = parts;
   const { limits } = config;
-  const known = new KnownPods(parts.pods);
+  const inner = new InnerContainers(parts);
+  const known = new KnownPods(parts, inner);
   const execs = new KnownExecs();
   const services = new PodServices(parts);
-  const rest = { ...hyperdRoutes(parts, known, execs, services), limits, refused };
+  const rest = { ...hyperdRoutes(parts, known, execs, services, inner), limits, refused };
   const server = await serveApi({
     unix: { path, group: config.socketGroup, of: "hyperd" },
     tcp: undefined,
@@ -47,21 +51,29 @@ export async function serveHyperd(
     refused,
     // Callers get their own labels back, whatever is in them.
     verbatim: true,
-    routes: (router) => addService(router, PublicAPI, publicApi(parts, known, execs, services)),
+    routes: (router) =>
+      addService(router, PublicAPI, publicApi(parts, known, execs, services, inner)),
     roleFor: publicRoleFor,
     plain: restHandler(rest),
     upgrade: hijackHandler(rest),
     metrics: () => Promise.resolve({ type: "text/plain", text: "" }),
     health: (page) => healthPage(parts, page),
   });
-  services.start();
+  inner.start();
+  const ended = new AbortController();
+  const sweep = async (): Promise<void> => {
+    inner.sweep();
+    await services.sweep();
+  };
+  sweepAfterPods(parts, sweep, ended.signal);
   return {
     get connections() {
       return server.connections;
     },
     close: async (graceMs) => {
+      ended.abort();
       await server.close(graceMs);
-      await services[Symbol.asyncDispose]();
+      await inner[Symbol.asyncDispose]();
     },
   };
 }
@@ -72,16 +84,18 @@ function hyperdRoutes(
   known: KnownPods,
   execs: KnownExecs,
   services: PodServices,
+  inner: InnerContainers,
 ): { readonly routes: readonly Route[]; readonly streams: readonly StreamRoute[] } {
   const exec = execCalls(parts, known, execs);
   return {
     routes: [
       ...systemCalls(parts, known),
-      ...listCalls(parts, known),
-      ...podCalls(parts, known, services),
+      ...listCalls(known),
+      ...podCalls(parts, known, services, inner),
       ...serviceCalls(known, services),
       ...portCalls(parts, known),
       ...containerCalls(parts, known, execs),
+      ...innerCalls(parts, known, inner),
       ...exec.routes,
       ...logCalls(parts, known),
       ...imageCalls(parts),

@@ -7,7 +7,8 @@ import type { ServiceParts } from "../api/context.ts";
 import { streamStats } from "../api/stats-stream.ts";
 import { json } from "./answers.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
-import { idOf, type KnownPods } from "./known-pods.ts";
+import { type KnownPods } from "./known-pods.ts";
+import { idOf } from "./pod-ids.ts";
 import { parameter, type Route } from "./routes.ts";
 
 /** What pods use; hyperd with QEMU had no such answer. */

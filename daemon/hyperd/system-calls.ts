@@ -2,7 +2,7 @@ import { hostname, release, totalmem, type } from "node:os";
 import { version } from "../../api/version.ts";
 import type { ServiceParts } from "../api/context.ts";
 import { env, plain } from "./answers.ts";
-import type { KnownPods } from "./known-pods.ts";
+import { type KnownPods } from "./known-pods.ts";
 import type { Route } from "./routes.ts";
 
 /** The hyperd whose API this is. */

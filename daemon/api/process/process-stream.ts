@@ -48,10 +48,19 @@ export function keptLines(
   const all = readLog(logDirectory(host.processes.logsDir, id));
   const lines = request.latestStart ? latestStart(all) : all;
   const since = request.since === undefined ? 0 : timestampMs(request.since);
+  return chosenLines(lines, since, request.tailLines);
+}
+
+/** Lines of output since a time, and of these the last ones. */
+export function chosenLines(
+  lines: readonly LogLine[],
+  sinceMs: number,
+  tailLines: number | undefined,
+): Output[] {
   const wanted = lines.filter(
-    (line): line is Output => line.kind === "output" && Date.parse(line.time) >= since,
+    (line): line is Output => line.kind === "output" && Date.parse(line.time) >= sinceMs,
   );
-  return request.tailLines === undefined ? wanted : lastLines(wanted, request.tailLines);
+  return tailLines === undefined ? wanted : lastLines(wanted, tailLines);
 }
 
 function latestStart(lines: readonly LogLine[]): readonly LogLine[] {

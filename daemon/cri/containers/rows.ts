@@ -4,11 +4,22 @@ import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
 import type { Database } from "../../store/database.ts";
 import { integer, json, optionalInteger, optionalText, type Row, text } from "../../store/rows.ts";
 
+/** What is laid into a container, as JSON has it. */
+export type StoredMount = ({ readonly base64: string } | { readonly volume: string }) & {
+  readonly path: string;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly readOnly: boolean;
+};
+
 /** A container as decided: an image may have another config later. Plain JSON. */
 export interface ContainerPlan {
   readonly metadata: { readonly name: string; readonly attempt: number };
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
+  /** What is laid into it when it is made again. Absent: it never is. */
+  readonly again?: readonly StoredMount[];
   /** As it was asked for. */
   readonly image: string;
   readonly digest: string;

@@ -9,6 +9,7 @@ import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.
 import { printable } from "../../../core/names.ts";
 import { containerLimit } from "../../../guest-init/protocol/container-messages.ts";
 import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
+import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
 import type { Pods } from "../../pods/pods.ts";
@@ -47,6 +48,8 @@ export interface ContainersParts {
   readonly recordsDir: string;
   /** The directory that logs must be in. */
   readonly logRoot: string;
+  /** Whether the containers of a pod are looked after here. */
+  readonly isOwn: (podId: PodId) => boolean;
 }
 
 /** The containers of sandboxes: rows first, then the guest. */
@@ -62,10 +65,10 @@ export class SandboxContainers implements AsyncDisposable {
 
   /** Takes over what a podnetd before has left: completes removals, and follows what runs. */
   recover(): void {
-    const { db, recordsDir } = this.#parts;
+    const { db, recordsDir, isOwn } = this.#parts;
     // Deleted pods left theirs.
     sweepRecords(recordsDir, new Set(listContainers(db).map(({ id }) => id)));
-    for (const row of listContainers(db)) {
+    for (const row of listContainers(db).filter(({ podId }) => isOwn(podId))) {
       if (row.state === "running") this.#follow(row);
       // The call that made it got no answer.
       if (row.state === "creating" || row.state === "removing") void this.#removeLater(row.id);
@@ -74,7 +77,10 @@ export class SandboxContainers implements AsyncDisposable {
 
   /** Newest first. */
   list(): ContainerRow[] {
-    return listContainers(this.#parts.db).map((row) => this.#asItIs(row));
+    const { db, isOwn } = this.#parts;
+    return listContainers(db)
+      .filter(({ podId }) => isOwn(podId))
+      .map((row) => this.#asItIs(row));
   }
 
   /** Throws `CONTAINER_NOT_FOUND`. */
@@ -89,7 +95,7 @@ export class SandboxContainers implements AsyncDisposable {
 
   search(id: string): ContainerRow | undefined {
     const row = getContainer(this.#parts.db, id);
-    return row === undefined ? undefined : this.#asItIs(row);
+    return row !== undefined && this.#parts.isOwn(row.podId) ? this.#asItIs(row) : undefined;
   }
 
   /**
@@ -118,7 +124,7 @@ export class SandboxContainers implements AsyncDisposable {
           details: { limit: containerLimit },
         });
       const live = pods.running(podId);
-      const containers = await containersOf(live);
+      await containersOf(live);
       const id = randomBytes(32).toString("hex");
       const row: ContainerRow = {
         id,
@@ -134,22 +140,39 @@ export class SandboxContainers implements AsyncDisposable {
       };
       putContainer(db, row);
       try {
-        this.#beginLog(row);
-        await this.#plug(live, plan.disk, image.file);
-        const addresses = staying(live.plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
-        const request = { id, disk: plan.disk, addresses, waitMs: diskMs };
-        await containers.create(request, AbortSignal.timeout(diskMs + guestMs));
-        for (const mount of mounts) {
-          const limit = AbortSignal.timeout(guestMs);
-          await ("data" in mount
-            ? containers.placeFile({ ...mount, id }, limit)
-            : containers.share({ ...mount, id }, limit));
-        }
+        await this.#make(row, live, image, mounts);
         return this.#become(row, { state: "created" });
       } catch (thrown) {
         await this.#takeAway(row).catch(() => void this.#removeLater(id));
         throw toPodnetError(thrown);
       }
+    });
+  }
+
+  /**
+   * Makes a container that has ended again, in the machine that its pod has now. Until it is made
+   * its row says that it has ended. Throws `WRONG_STATE`, and as `create`.
+   */
+  again(
+    id: string,
+    image: { readonly file: string },
+    mounts: readonly GuestMount[],
+  ): Promise<ContainerRow> {
+    return this.#locks.run(this.find(id).podId, async () => {
+      const row = this.find(id);
+      if (row.state !== "ended") throw wrongState(row, "ended");
+      const live = this.#parts.pods.running(row.podId);
+      // Of this machine, or of a try before.
+      await (await containersOf(live)).remove(id, AbortSignal.timeout(guestMs));
+      await this.#make(row, live, image, mounts);
+      return this.#become(row, {
+        state: "created",
+        machine: machineOf(live),
+        startedMs: undefined,
+        endedMs: undefined,
+        end: undefined,
+        message: undefined,
+      });
     });
   }
 
@@ -229,6 +252,11 @@ export class SandboxContainers implements AsyncDisposable {
       if (row === undefined) return;
       await this.#locks.run(row.podId, () => this.#takeAway(row));
     });
+  }
+
+  /** Resolves with the end of a container that runs; undefined for another. */
+  over(id: string): Promise<unknown> | undefined {
+    return this.#followed.get(id)?.over;
   }
 
   /** Removes the containers of a sandbox that is being removed: they go with its machine. */
@@ -328,6 +356,31 @@ export class SandboxContainers implements AsyncDisposable {
     const record = this.#recordOf(id);
     beginRecord(record);
     new ContainerLog({ path: plan.log, root: this.#parts.logRoot, record }, () => {}).close();
+  }
+
+  /** Makes a container in its guest, with all that is laid into it. */
+  async #make(
+    row: ContainerRow,
+    live: LivePod,
+    image: { readonly file: string },
+    mounts: readonly GuestMount[],
+  ): Promise<void> {
+    const {
+      id,
+      plan: { disk },
+    } = row;
+    this.#beginLog(row);
+    await this.#plug(live, disk, image.file);
+    const containers = await containersOf(live);
+    const addresses = staying(live.plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
+    const request = { id, disk, addresses, waitMs: diskMs };
+    await containers.create(request, AbortSignal.timeout(diskMs + guestMs));
+    for (const mount of mounts) {
+      const limit = AbortSignal.timeout(guestMs);
+      await ("data" in mount
+        ? containers.placeFile({ ...mount, id }, limit)
+        : containers.share({ ...mount, id }, limit));
+    }
   }
 
   /** Plugs in the disk of an image, unless it is. */

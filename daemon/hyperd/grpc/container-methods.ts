@@ -4,14 +4,17 @@ import { abortable } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { note, type ServiceParts } from "../../api/context.ts";
 import { attach } from "../attach-calls.ts";
-import { containerInfo, exitCodeOfContainer, kill, resize } from "../container-calls.ts";
+import { exitCodeOfContainer, kill, resize, shownOf } from "../container-calls.ts";
+import { containerInfo } from "../containers/container-info.ts";
 import { createExec, execInVm, startExec, streamOf } from "../exec-calls.ts";
 import { ContainerInfoSchema, type PublicAPI } from "../gen/hyperd_pb.ts";
-import { endOf, exitCodeOfExec, type KnownExecs } from "../known-execs.ts";
-import type { KnownPods } from "../known-pods.ts";
+import { exitCodeOfExec, type KnownExecs } from "../known-execs.ts";
+import { type KnownPods } from "../known-pods.ts";
 import { chosen, containerEntries } from "../list-calls.ts";
 import { logsOf } from "../log-calls.ts";
-import { work } from "../pod-calls.ts";
+import type { InnerContainers } from "../containers/inner-containers.ts";
+import { createContainer, removeContainer } from "../containers/inner-calls.ts";
+import { userContainerOf } from "./user-pod-of.ts";
 import { messageOf } from "./message-of.ts";
 import { begun, exchange } from "./streams.ts";
 
@@ -22,18 +25,16 @@ export function containerMethods(
   parts: ServiceParts,
   known: KnownPods,
   execs: KnownExecs,
+  inner: InnerContainers,
 ): Methods {
   const { pods } = parts;
   return {
     containerList: ({ podID, vmID }) => ({
-      containerList: containerEntries(chosen(known, podID, vmID), parts, known),
+      containerList: containerEntries(chosen(known, podID, vmID), known),
     }),
 
     containerInfo: ({ container }) => ({
-      containerInfo: messageOf(
-        ContainerInfoSchema,
-        containerInfo(known.container(container), parts),
-      ),
+      containerInfo: messageOf(ContainerInfoSchema, containerInfo(known.container(container))),
     }),
 
     async *containerLogs({ container, stdout, stderr, ...wanted }, { signal }) {
@@ -43,22 +44,32 @@ export function containerMethods(
     },
 
     async containerStart({ container }, context) {
-      const { row } = known.container(container);
-      note(parts, context, `start ${row.name}`);
-      await pods.start(row.id, work(context));
+      const found = known.container(container);
+      note(parts, context, `start ${shownOf(found)}`);
+      await found.start(context);
       return {};
     },
 
     async containerSignal({ containerID, signal }, context) {
-      await kill(known.container(containerID).row, Number(signal), context, parts);
+      await kill(known.container(containerID), Number(signal), context, parts);
       return {};
     },
 
     async containerStop({ containerID, timeout }, context) {
-      const { row } = known.container(containerID);
-      note(parts, context, `stop ${row.name}`);
-      if (timeout > 0n) await endWithin(row.id, waitOf(timeout), parts, context.signal);
-      await pods.stop(row.id, { force: timeout > 0n });
+      const found = known.container(containerID);
+      note(parts, context, `stop ${shownOf(found)}`);
+      await found.stop(timeout > 0n ? waitOf(timeout) : undefined, context.signal);
+      return {};
+    },
+
+    async containerCreate({ podID, containerSpec }, context) {
+      const row = known.find(podID);
+      const asked = userContainerOf(containerSpec);
+      return { containerID: await createContainer(row, asked, context, parts, inner) };
+    },
+
+    async containerRemove({ containerId }, context) {
+      await removeContainer(known.container(containerId), context, parts, inner);
       return {};
     },
 
@@ -106,9 +117,10 @@ export function containerMethods(
     },
 
     async execSignal({ containerID, execID, signal }, context) {
-      const { row, name } = known.container(containerID);
+      const container = known.container(containerID);
+      const { row } = container;
       const number = validateSignal(Number(signal));
-      const found = execs.find(pods.live(row.id), execID, name);
+      const found = execs.find(pods.live(row.id), execID, container);
       const exec = found.begun?.exec;
       if (exec?.state.kind !== "running")
         throw new PodnetError("WRONG_STATE", `exec ${found.id} does not run`, {
@@ -141,10 +153,10 @@ export function containerMethods(
         if (over !== undefined && !noHang) await abortable(over, signal, "The wait");
       };
       if (processId === "") {
-        await waitFor(live?.process?.over);
-        return { exitCode: exitCodeOfContainer(found, parts) };
+        await waitFor(found.over());
+        return { exitCode: exitCodeOfContainer(found) };
       }
-      const created = execs.find(live, processId, found.name);
+      const created = execs.find(live, processId, found);
       await waitFor(created.begun?.exec.over);
       if (created.begun?.exec.state.kind === "running")
         throw new PodnetError("WRONG_STATE", `exec ${created.id} has not ended`, {
@@ -164,16 +176,3 @@ export function containerMethods(
 /** Timers of Node end at once beyond that: a caller who wants to wait for ever would kill. */
 const longestMs = 2 ** 31 - 1;
 const waitOf = (seconds: bigint): number => Math.min(Number(seconds) * 1000, longestMs);
-
-/** Sends the stop signal of a container, and waits so long for its end. */
-async function endWithin(
-  id: Parameters<ServiceParts["pods"]["live"]>[0],
-  ms: number,
-  { pods }: ServiceParts,
-  signal: AbortSignal,
-): Promise<void> {
-  const live = pods.live(id);
-  const { process, plan } = live ?? {};
-  if (process === undefined || plan?.process === undefined) return;
-  if (await process.trySignal(plan.process.stopSignal)) await endOf(process.over, signal, ms);
-}

@@ -11,9 +11,12 @@ import {
 } from "../gen/hyperd_pb.ts";
 import { imageId, pullImage, removeImage, shortName } from "../image-calls.ts";
 import { type KnownExecs } from "../known-execs.ts";
-import { idOf, type KnownPods } from "../known-pods.ts";
+import { type KnownPods } from "../known-pods.ts";
+import { idOf } from "../pod-ids.ts";
 import { chosen, podEntry, vmEntries } from "../list-calls.ts";
-import { create, label, machineEnded, work } from "../pod-calls.ts";
+import type { InnerContainers } from "../containers/inner-containers.ts";
+import { create, label, machineEnded } from "../pod-calls.ts";
+import { work } from "../work.ts";
 import { podInfoView } from "../pod-info.ts";
 import { addPorts, deletePorts, mappingsOf } from "../port-calls.ts";
 import { kill } from "../container-calls.ts";
@@ -33,19 +36,25 @@ export const publicApi = (
   known: KnownPods,
   execs: KnownExecs,
   services: PodServices,
+  inner: InnerContainers,
 ): Methods => ({
   ping: () => ({ hyperdStats: "OK" }),
   version: () => ({ version: hyperdVersion, apiVersion: hyperdVersion }),
   info: () => messageOf(InfoResponseSchema, systemInfo(parts, known)),
-  ...podMethods(parts, known, services),
+  ...podMethods(parts, known, services, inner),
   ...serviceMethods(known, services),
-  ...containerMethods(parts, known, execs),
+  ...containerMethods(parts, known, execs, inner),
   ...portMethods(parts, known),
   ...imageMethods(parts),
   ...refusedMethods,
 });
 
-function podMethods(parts: ServiceParts, known: KnownPods, services: PodServices): Methods {
+function podMethods(
+  parts: ServiceParts,
+  known: KnownPods,
+  services: PodServices,
+  inner: InnerContainers,
+): Methods {
   const { pods } = parts;
   return {
     podList: ({ podID, vmID }) => ({
@@ -63,7 +72,7 @@ function podMethods(parts: ServiceParts, known: KnownPods, services: PodServices
       if (podID !== "" && asked.id !== "" && podID !== asked.id)
         throw invalid("podID", "The pod has two ids", "Give one: podID, or id of podSpec");
       const pod = asked.id === "" ? { ...asked, id: podID } : asked;
-      return { podID: idOf(await create(pod, context, parts, services)) };
+      return { podID: idOf(await create(pod, context, parts, services, inner)) };
     },
 
     podInfo: ({ podID }) => ({
@@ -73,6 +82,7 @@ function podMethods(parts: ServiceParts, known: KnownPods, services: PodServices
     async podRemove({ podID }, context) {
       const row = known.find(podID, (id) => `Can not find that Pod(${id})`);
       note(parts, context, `delete ${row.name}`);
+      await inner.stopAll(row, context.signal);
       await pods.delete(row.id, { force: false });
       return {};
     },
@@ -80,19 +90,21 @@ function podMethods(parts: ServiceParts, known: KnownPods, services: PodServices
     async podStart({ podID }, context) {
       const row = known.find(podID);
       note(parts, context, `start ${row.name}`);
-      await pods.start(row.id, work(context));
+      await inner.startPod(row, work(context));
       return {};
     },
 
     async podStop({ podID }, context) {
       const row = known.find(podID);
       note(parts, context, `stop ${row.name}`);
+      await inner.stopAll(row, context.signal);
       await pods.stop(row.id, { force: false });
       return { code: machineEnded };
     },
 
     async podSignal({ podID, signal }, context) {
-      await kill(known.find(podID), Number(signal), context, parts);
+      const found = known.containers([known.find(podID)]);
+      for (const each of found) await kill(each, Number(signal), context, parts);
       return {};
     },
 
@@ -196,12 +208,8 @@ const refused = (what: string) => (): never => {
   });
 };
 
-const one = "runs one container in a pod, which comes and goes with it";
-
 /** What hyperd answers and podnet does not. */
 const refusedMethods: Methods = {
-  containerCreate: refused(one),
-  containerRemove: refused(one),
   containerRename: refused("does not rename containers"),
   imagePush: refused("does not push images for hyperctl"),
 };

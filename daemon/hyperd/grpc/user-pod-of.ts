@@ -1,13 +1,15 @@
 import { toJson } from "@bufbuild/protobuf";
 import { PodnetError } from "../../../core/errors.ts";
 import {
+  type UserContainer as ContainerMessage,
   type UserPod as Message,
+  UserContainerSchema,
   UserPodSchema,
   type UserService as ServiceMessage,
   UserServiceSchema,
 } from "../gen/hyperd_pb.ts";
 import { readGo } from "../requests/go-json.ts";
-import { type UserPod, userPod } from "../requests/user-pod.ts";
+import { type UserContainer, userContainer, type UserPod, userPod } from "../requests/user-pod.ts";
 import { type UserService, userServices } from "../requests/user-service.ts";
 
 /**
@@ -22,6 +24,13 @@ export function userPodOf(message: Message | undefined): UserPod {
     });
   refuseUnknown(message, "podSpec", "the pod");
   return readGo(userPod, JSON.stringify(toJson(UserPodSchema, message)), "The pod");
+}
+
+/** A container of a message, as one of REST. Throws as `userPodOf`. */
+export function userContainerOf(message: ContainerMessage | undefined): UserContainer {
+  refuseUnknown(message, "containerSpec", "the container");
+  const json = message === undefined ? null : toJson(UserContainerSchema, message);
+  return readGo(userContainer, JSON.stringify(json), "The container");
 }
 
 /** Services of a message, as those of REST. Throws as `userPodOf`. */

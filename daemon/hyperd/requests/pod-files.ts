@@ -9,13 +9,14 @@ type Reference = UserContainer["files"][number];
 
 const usualMode = 0o755;
 
-/** A container's files, each with the pod's content of that name. Pure. */
+/** The files of the container at a field, each with the pod's content of that name. Pure. */
 export function filesOf(
   references: readonly Reference[],
   files: readonly UserFile[],
+  of: string,
 ): MessageInitShape<typeof GuestFileSchema>[] {
   return references.map((reference, i) => {
-    const field = `containers[0].files[${i}]`;
+    const field = `${of}.files[${i}]`;
     const file = reference.detail ?? files.find(({ name }) => name === reference.filename);
     if (file === undefined)
       throw invalid(

@@ -10,7 +10,9 @@ import {
   validateCreate,
 } from "../../../api/validate/validate.ts";
 import { isDnsLabel, printable } from "../../../core/names.ts";
+import { containerName, idPattern } from "./container-name.ts";
 import { filesOf } from "./pod-files.ts";
+import { mainOf } from "./main-of.ts";
 import { publishedOf } from "./port-mappings.ts";
 import { refuseUnsupported } from "./refusals.ts";
 import type { UserContainer, UserInterface, UserPod } from "./user-pod.ts";
@@ -22,8 +24,6 @@ interface NamedNetwork {
 }
 
 type Spec = Exclude<MessageInitShape<typeof PodSpecSchema>, { readonly $typeName: string }>;
-
-const idPattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
 
 /**
  * The pod that a pod of hyperd's is. Throws `INVALID_ARGUMENT` and its like, and `UNSUPPORTED` for
@@ -42,7 +42,7 @@ export function podRequest(
       `"${printable(id)}" is not usable as a pod's id`,
       "Use at most 128 letters, digits, _, . and -, with a letter or a digit first",
     );
-  const [container] = pod.containers;
+  const container = mainOf(pod);
   const spec: Spec = {
     name: podName(id),
     hostname: pod.hostname,
@@ -80,16 +80,13 @@ function podName(id: string): string {
   return `${readable.replaceAll(/^-+|-+$/g, "")}-${hash}`;
 }
 
-function hyperdOf({ containers: [container] }: UserPod, id: string): HyperdSpec {
+function hyperdOf(pod: UserPod, id: string): HyperdSpec {
   const named = id === "" || isDnsLabel(id) ? {} : { id };
-  if (container === undefined) return named;
-  const { name, image, labels } = container;
-  if (name !== "" && !idPattern.test(name))
-    throw invalid(
-      "containers[0].name",
-      `"${printable(name)}" is not usable as a container's name`,
-      "Use at most 128 letters, digits, _, . and -, with a letter or a digit first",
-    );
+  const volumes = pod.volumes.length === 0 ? {} : { volumes: pod.volumes.map(({ name }) => name) };
+  const container = mainOf(pod);
+  if (container === undefined) return { ...named, ...volumes };
+  const { image, labels } = container;
+  const name = containerName(container.name, "containers[0].name");
   return { ...named, container: { name, image, labels } };
 }
 
@@ -173,7 +170,7 @@ function containerOf(container: UserContainer, pod: UserPod): Spec {
       stdin: true,
       stopSignal: container.stopsignal,
     },
-    files: filesOf(container.files, pod.files),
+    files: filesOf(container.files, pod.files, "containers[0]"),
     ...(policy === undefined ? {} : { restart: { policy } }),
   };
 }

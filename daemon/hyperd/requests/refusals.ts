@@ -1,4 +1,7 @@
 import { PodnetError } from "../../../core/errors.ts";
+import { invalid } from "../../../api/fields.ts";
+import { printable } from "../../../core/names.ts";
+import { mainOf } from "./main-of.ts";
 import type { UserContainer, UserPod } from "./user-pod.ts";
 
 type Refusal = readonly [isGiven: boolean, field: string, message: string, hint: string];
@@ -10,22 +13,10 @@ export function refuseUnsupported(pod: UserPod): void {
   const lists = pod.portmappingwhitelists;
   refuseFirst([
     [
-      pod.containers.length > 1,
-      "containers",
-      `podnet runs one container in a pod, and this pod has ${pod.containers.length}`,
-      "Create a pod for each",
-    ],
-    [
       !["", "kubernetes"].includes(pod.type),
       "type",
       "podnet has no pods of this type",
       `${none}, or write "kubernetes"`,
-    ],
-    [
-      pod.volumes.length > 0,
-      "volumes",
-      "podnet does not mount volumes into a pod",
-      "Put the files into the image, or give them as files",
     ],
     [
       (lists?.internalnetworks.length ?? 0) + (lists?.externalnetworks.length ?? 0) > 0,
@@ -41,11 +32,45 @@ export function refuseUnsupported(pod: UserPod): void {
       `${none}: GET /container/logs has the output`,
     ],
   ]);
-  for (const [i, each] of pod.containers.entries()) refuseInContainer(each, `containers[${i}]`);
+  refuseVolumes(pod.volumes, "volumes");
+  const names = pod.volumes.map(({ name }) => name);
+  for (const [i, { volumes }] of pod.containers.entries())
+    for (const { volume, detail } of volumes)
+      if (detail === undefined && !names.includes(volume))
+        throw invalid(
+          `containers[${i}].volumes`,
+          `The pod has no volume "${printable(volume)}" in volumes`,
+          "Add it there",
+        );
+  const isMain = mainOf(pod) !== undefined;
+  for (const [i, each] of pod.containers.entries())
+    refuseInContainer(each, `containers[${i}]`, isMain, pod.restartpolicy);
+  refuseDoubles(names, "volumes");
+  refuseDoubles(
+    pod.containers.flatMap(({ name }) => (name === "" ? [] : [name])),
+    "containers",
+  );
 }
 
-function refuseInContainer(container: UserContainer, field: string): void {
+/** Throws `UNSUPPORTED` for what podnet cannot honour in a container, the main process or not. */
+export function refuseInContainer(
+  container: UserContainer,
+  field: string,
+  isMain: boolean,
+  ofPod: string,
+): void {
+  const policy = (container.restartpolicy || ofPod).toLowerCase();
+  refuseVolumes(
+    container.volumes.flatMap(({ detail }) => (detail === undefined ? [] : [detail])),
+    `${field}.volumes`,
+  );
   refuseFirst([
+    [
+      !isMain && !["", "never"].includes(policy),
+      `${field}.restartPolicy`,
+      "podnet restarts the container of a pod that has no other, and no volumes",
+      "Write never",
+    ],
     [
       container.image === "",
       `${field}.image`,
@@ -58,12 +83,6 @@ function refuseInContainer(container: UserContainer, field: string): void {
       "podnet does not set sysctls in a container",
       none,
     ],
-    [
-      container.volumes.length > 0,
-      `${field}.volumes`,
-      "podnet does not mount volumes into a container",
-      "Put the files into the image, or give them as files",
-    ],
     [container.ulimits.length > 0, `${field}.ulimits`, "podnet does not set ulimits", none],
     [
       container.logpath !== "",
@@ -72,7 +91,7 @@ function refuseInContainer(container: UserContainer, field: string): void {
       `${none}: GET /container/logs has the output`,
     ],
     [
-      (container.user?.additionalgroups.length ?? 0) > 0,
+      isMain && (container.user?.additionalgroups.length ?? 0) > 0,
       `${field}.user.additionalGroups`,
       "podnet takes the additional groups of a user from the image",
       none,
@@ -84,6 +103,25 @@ function refuseInContainer(container: UserContainer, field: string): void {
       "Leave servicePort out",
     ],
   ]);
+}
+
+function refuseVolumes(volumes: UserPod["volumes"], field: string): void {
+  for (const [i, { name, source, format, fstype }] of volumes.entries())
+    refuseFirst([
+      [name === "", `${field}[${i}].name`, "The volume has no name", "Name it"],
+      [
+        source !== "" || fstype !== "" || !["", "vfs"].includes(format),
+        `${field}[${i}]`,
+        "podnet mounts neither disks nor directories of the host into containers",
+        "Leave source out: such a volume is a directory in the machine's memory",
+      ],
+    ]);
+}
+
+function refuseDoubles(names: readonly string[], field: string): void {
+  const double = names.find((name, i) => names.indexOf(name) < i);
+  if (double !== undefined)
+    throw invalid(field, `"${printable(double)}" is there twice`, "Give each name once");
 }
 
 function refuseFirst(refusals: readonly Refusal[]): void {

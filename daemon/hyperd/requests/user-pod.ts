@@ -17,7 +17,10 @@ const fileReference = goObject({
   detail: file.optional(),
 });
 
-const container = goObject({
+const volume = goObject({ name: text, source: text, format: text, fstype: text });
+
+/** A container as hyperctl creates it (`UserContainer`). */
+export const userContainer = goObject({
   id: text,
   name: text,
   image: text,
@@ -31,7 +34,7 @@ const container = goObject({
   ports: list(
     goObject({ hostport: integer, containerport: integer, serviceport: integer, protocol: text }),
   ),
-  volumes: refused,
+  volumes: list(goObject({ path: text, volume: text, readonly: flag, detail: volume.optional() })),
   files: list(fileReference),
   user: goObject({ name: text, group: text, additionalgroups: list(z.string()) }).optional(),
   labels: texts,
@@ -63,9 +66,9 @@ export const userPod = goObject({
   dns: list(z.string()),
   dnsoptions: list(z.string()),
   dnssearch: list(z.string()),
-  containers: list(container),
+  containers: list(userContainer),
   files: list(file),
-  volumes: refused,
+  volumes: list(volume),
   interfaces: list(networkInterface),
   services: userServices,
   portmappingwhitelists: goObject({
@@ -76,6 +79,6 @@ export const userPod = goObject({
 });
 
 export type UserPod = z.infer<typeof userPod>;
-export type UserContainer = z.infer<typeof container>;
+export type UserContainer = z.infer<typeof userContainer>;
 export type UserFile = z.infer<typeof file>;
 export type UserInterface = z.infer<typeof networkInterface>;

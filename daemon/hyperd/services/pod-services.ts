@@ -1,8 +1,6 @@
 import { createHash } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import { ipOf } from "../../../core/address.ts";
-import { isPodnetError, PodnetError } from "../../../core/errors.ts";
-import { guard } from "../../../core/guard.ts";
+import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import type { ServiceSpec } from "../../../api/service-spec.ts";
 import { validateService } from "../../../api/validate/service.ts";
@@ -14,10 +12,7 @@ import type { ServiceNow } from "../../services/services.ts";
 import { keyOf, serviceSpecs, type UserService } from "../requests/user-service.ts";
 import type { Asking } from "../routes.ts";
 
-type Parts = Pick<ServiceParts, "pods" | "services" | "journal" | "log" | "config">;
-
-/** Milliseconds until deleted pods are looked for again after a failure. */
-const againMs = 1000;
+type Parts = Pick<ServiceParts, "pods" | "services" | "log" | "config">;
 
 const hash = (text: string, digits: number): string =>
   createHash("sha256").update(text).digest("hex").slice(0, digits);
@@ -34,10 +29,9 @@ const namePattern = /^(hyper-[0-9a-f]{16}-)[0-9a-f]{8}$/;
  * Services of hyperd's pods, which are podnet's services: a name says which pod one is of. They go
  * with their pod.
  */
-export class PodServices implements AsyncDisposable {
+export class PodServices {
   readonly #parts: Parts;
   readonly #locks = new KeyedLock<string>();
-  readonly #ended = new AbortController();
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -83,11 +77,6 @@ export class PodServices implements AsyncDisposable {
     });
   }
 
-  /** Deletes the services of pods that are gone, now and as pods go. */
-  start(): void {
-    void guard("services", () => this.#follow());
-  }
-
   /** Deletes the services of pods that are gone. */
   async sweep(): Promise<void> {
     const { pods, services } = this.#parts;
@@ -96,11 +85,6 @@ export class PodServices implements AsyncDisposable {
       const prefix = namePattern.exec(name)?.[1];
       if (prefix !== undefined && !there.has(prefix)) await services.delete(name);
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#ended.abort();
-    await this.#locks.idle();
   }
 
   #of(podId: string): readonly ServiceNow[] {
@@ -187,23 +171,5 @@ export class PodServices implements AsyncDisposable {
         hostPort: each.port ?? target,
       })),
     }));
-  }
-
-  async #follow(): Promise<void> {
-    const { journal, log } = this.#parts;
-    const { signal } = this.#ended;
-    while (!signal.aborted) {
-      try {
-        const after = journal.newest;
-        await this.sweep();
-        for await (const { kind } of journal.watch(after, signal))
-          if (kind === "deleted") await this.sweep();
-      } catch (thrown) {
-        // One that fell too far behind looks at what there is.
-        if (!isPodnetError(thrown, "EVENTS_LOST"))
-          log.warn({ err: thrown }, "Failed to delete services of pods that are gone; retrying");
-        await delay(againMs, undefined, { signal }).catch(() => {});
-      }
-    }
   }
 }

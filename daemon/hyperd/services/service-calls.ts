@@ -1,5 +1,6 @@
 import { done, json } from "../answers.ts";
-import { idOf, type KnownPods } from "../known-pods.ts";
+import { type KnownPods } from "../known-pods.ts";
+import { idOf } from "../pod-ids.ts";
 import { readGo } from "../requests/go-json.ts";
 import { userServices } from "../requests/user-service.ts";
 import { type Call, parameter, type Route } from "../routes.ts";

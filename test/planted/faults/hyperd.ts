@@ -3,6 +3,7 @@ import type { Fault } from "../fault.ts";
 const pods = "test/unit/daemon/hyperd/pods.test.ts";
 const ports = "test/unit/daemon/hyperd/ports.test.ts";
 const containers = "test/unit/daemon/hyperd/containers.test.ts";
+const several = "test/unit/daemon/hyperd/several.test.ts";
 const services = "test/unit/daemon/hyperd/services.test.ts";
 const access = "test/unit/daemon/hyperd/access.test.ts";
 
@@ -58,6 +59,29 @@ export const hyperdFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "access",
+    name: "a program of one container is another's",
+    file: "daemon/hyperd/known-execs.ts",
+    find: "if (found?.container === container.id) return found;",
+    put: "if (found !== undefined) return found;",
+    noticedBy: {
+      file: several,
+      title: "programs belong to their container, and names of several containers choose none",
+    },
+  },
+  {
+    kind: "access",
+    name: "hyperd's face looks after the containers of Kubernetes",
+    file: "daemon/cri/containers/sandbox-containers.ts",
+    find: "listContainers(db).filter(({ podId }) => isOwn(podId))) {",
+    put: "listContainers(db)) {",
+    noticedBy: {
+      file: several,
+      title:
+        "containers are known after a start of podnetd, and those of Kubernetes are not touched",
+    },
+  },
+  {
     kind: "record",
     name: "hyperd's create starts the container as well",
     file: "daemon/pods/plan/steps.ts",
@@ -71,8 +95,8 @@ export const hyperdFaults: readonly Fault[] = [
   {
     kind: "release",
     name: "services of hyperd's pods outlive them",
-    file: "daemon/hyperd/services/pod-services.ts",
-    find: 'if (kind === "deleted") await this.sweep();',
+    file: "daemon/hyperd/gone-pods.ts",
+    find: 'if (kind === "deleted") await sweep();',
     put: "void kind;",
     noticedBy: {
       file: services,

@@ -151,6 +151,7 @@ test("a container that is not there is found by none", async (t) => {
   await using it = await started();
   const { db, pods } = it.rig.node;
   await using containers = new SandboxContainers({
+    isOwn: () => true,
     db,
     pods,
     clock: systemClock,

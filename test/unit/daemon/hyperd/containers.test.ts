@@ -185,7 +185,7 @@ test("a program is created, started by its id on another connection, and asked f
   t.is(await texts(run.all), "");
   t.is(await codeOf(failing), "42\n");
   t.is(await codeOf(failing), "42\n", "as often as it is asked");
-  t.deepEqual(rig.guest.programs[0], { args: ["fail", "42"], user: "www" });
+  t.like(rig.guest.programs[0], { args: ["fail", "42"], user: "www" });
 
   const both = await create(["both"]);
   using written = await rig.hijack(`/exec/start?container=${id}&exec=${both}`);

@@ -12,6 +12,13 @@ import type {
 import type { MainProcessSpec, ProcessEnd } from "../../../../guest-init/protocol/main-process.ts";
 import type { Node } from "../fixtures/node.ts";
 
+interface Program {
+  readonly args: readonly string[];
+  readonly user: string;
+  /** Empty: none. */
+  readonly container: string;
+}
+
 /** What the agent of a guest would do, as far as programs go: each word of it is a test's. */
 export interface PlayedGuest {
   /** Main processes that were started, in order. */
@@ -19,7 +26,7 @@ export interface PlayedGuest {
   /** What came in to the main process, and the signals and sizes it got. */
   readonly got: string[];
   /** Programs that were started, in order. */
-  readonly programs: readonly { readonly args: readonly string[]; readonly user: string }[];
+  readonly programs: readonly Program[];
   /** The main process writes. */
   say(text: string, stderr?: boolean): void;
   end(end: ProcessEnd): void;
@@ -36,7 +43,7 @@ export function playGuest(node: Node): PlayedGuest {
   let listener: MainProcessListener | undefined;
   let at = 0;
   const early: { readonly text: string; readonly stderr: boolean }[] = [];
-  const programs: { args: readonly string[]; user: string }[] = [];
+  const programs: Program[] = [];
   const played: PlayedGuest = {
     started: [],
     got: [],
@@ -84,7 +91,8 @@ export function playGuest(node: Node): PlayedGuest {
       return Promise.resolve(access);
     },
     exec(request, signal) {
-      programs.push({ args: request.args, user: request.user?.user ?? "" });
+      const { args, user, container = "" } = request;
+      programs.push({ args, user: user?.user ?? "", container });
       return Promise.resolve(session(request.args, signal));
     },
   };

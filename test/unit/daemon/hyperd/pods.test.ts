@@ -187,7 +187,11 @@ test("what podnet cannot honour in a pod is refused with a sentence, and leaves 
   await using rig = await startHyperd();
   const web = { name: "web", image: "nginx" };
   const cases: readonly [object, RegExp][] = [
-    [{ containers: [web, web] }, /one container in a pod, and this pod has 2/],
+    [{ containers: [web, web] }, /"web" is there twice/],
+    [
+      { containers: [web, { ...web, name: "b", restartPolicy: "always" }] },
+      /restarts the container/,
+    ],
     [{ containers: [{ name: "web" }] }, /has no image/],
     [{ containers: [{ ...web, volumes: [{ path: "/a", volume: "v" }] }] }, /volumes/],
     [{ containers: [{ ...web, sysctl: { a: "b" } }] }, /sysctls/],

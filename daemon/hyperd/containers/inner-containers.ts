@@ -1,0 +1,178 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { perform } from "../../../core/effect.ts";
+import { guarded } from "../../../core/guard.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
+import type { ServiceParts } from "../../api/context.ts";
+import { sweepRecords } from "../../cri/containers/container-log.ts";
+import { containersOf, guestMs } from "../../cri/containers/machine-of.ts";
+import type { ContainerRow } from "../../cri/containers/rows.ts";
+import { SandboxContainers } from "../../cri/containers/sandbox-containers.ts";
+import type { CreateOptions } from "../../pods/lifecycle/starts.ts";
+import type { PodRow } from "../../pods/store/pod-row.ts";
+import type { UserContainer } from "../requests/user-pod.ts";
+import { guestMountsOf, type InnerContainer, type InnerPod, innerContainer } from "./inner-plan.ts";
+import { LogFiles } from "./log-files.ts";
+
+/** How often the lengths of logs are looked at, milliseconds. */
+const rotateMs = 2000;
+/** How long a container may take to end by its stop signal, as hyperd has it, milliseconds. */
+const stopMs = 5000;
+
+const recordsIn = ({ stateDir }: Pick<ServiceParts["config"], "stateDir">): string =>
+  join(stateDir, "hyperd-log-records");
+
+/** Containers in the machines of hyperd's pods. */
+export class InnerContainers implements AsyncDisposable {
+  readonly logs: LogFiles;
+  readonly #parts: ServiceParts;
+  readonly #all: SandboxContainers;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: ServiceParts) {
+    const { db, pods, records, host, log, config } = parts;
+    this.#parts = parts;
+    this.logs = new LogFiles(join(config.stateDir, "hyperd-logs"));
+    perform("file", "make directory of records", () =>
+      mkdirSync(recordsIn(config), { recursive: true, mode: 0o700 }),
+    );
+    this.#all = new SandboxContainers({
+      db,
+      pods,
+      clock: host.clock,
+      log,
+      recordsDir: recordsIn(config),
+      logRoot: this.logs.root,
+      isOwn: (podId) => {
+        const row = records.getUsable(podId);
+        return row !== undefined && row.spec.sandbox === undefined;
+      },
+    });
+  }
+
+  /** Goes on with what runs. */
+  start(): void {
+    this.#all.recover();
+    this.#timer = setInterval(
+      guarded("services", () => this.#rotate()),
+      rotateMs,
+    ).unref();
+  }
+
+  /** The containers of a pod, oldest first. */
+  of({ id }: Pick<PodRow, "id">): readonly ContainerRow[] {
+    return this.#all
+      .list()
+      .filter(({ podId, state }) => podId === id && state !== "creating")
+      .toReversed();
+  }
+
+  find(id: string): ContainerRow {
+    return this.#all.find(id);
+  }
+
+  over(id: string): Promise<unknown> | undefined {
+    return this.#all.over(id);
+  }
+
+  /** What containers are to be. Throws what they are refused with, and `IMAGE_NOT_FOUND`. */
+  plan(
+    containers: readonly UserContainer[],
+    pod: InnerPod,
+    podId: string,
+    field = (i: number) => `containers[${i}]`,
+  ): InnerContainer[] {
+    return containers.map((each, i) => {
+      const image = this.#parts.images.findImage(each.image);
+      return innerContainer(each, pod, image, this.logs.of(podId), field(i));
+    });
+  }
+
+  async create(row: PodRow, { plan, image }: InnerContainer): Promise<ContainerRow> {
+    const { metadata } = plan;
+    if (this.of(row).some((each) => each.plan.metadata.name === metadata.name))
+      throw new PodnetError(
+        "NAME_IN_USE",
+        `Pod ${row.name} has a container ${printable(metadata.name)} already`,
+        { field: "name", hint: "Choose another name, or remove that container first" },
+      );
+    return await this.#all.create(row.id, plan, image, guestMountsOf(plan));
+  }
+
+  /** Starts one that was made, or makes one again that has ended. One that runs is started. */
+  async startOne(id: string): Promise<void> {
+    const row = this.#all.find(id);
+    if (row.state === "ended") {
+      const image = this.#parts.images.findImage(row.plan.digest);
+      await this.#all.again(id, image, guestMountsOf(row.plan));
+    }
+    await this.#all.start(id);
+  }
+
+  /**
+   * Starts a pod with its containers: those that were made, and those that ended with an earlier
+   * machine. Without all of them none is left running.
+   */
+  async startPod(row: PodRow, options: CreateOptions): Promise<void> {
+    const { pods } = this.#parts;
+    const wasUp = row.state === "running";
+    await pods.start(row.id, options);
+    const waiting = this.of(row).filter(({ state }) => state === "created" || !wasUp);
+    try {
+      for (const { id } of waiting) await this.startOne(id);
+    } catch (thrown) {
+      await pods.stop(row.id, { force: true });
+      throw thrown;
+    }
+  }
+
+  /** Ends a container by its stop signal, and then by killing it. */
+  async stop(id: string, signal: AbortSignal, ms = stopMs): Promise<void> {
+    await this.#all.stop(id, ms, signal);
+  }
+
+  /** Ends what runs in a pod, all at once, before its machine ends. */
+  async stopAll(row: PodRow, signal: AbortSignal): Promise<void> {
+    if (row.state !== "running") return;
+    const running = this.of(row).filter(({ state }) => state === "running");
+    // The end of the machine ends what does not end by itself.
+    await Promise.allSettled(running.map(({ id }) => this.stop(id, signal)));
+  }
+
+  async kill(id: string, signal: number): Promise<void> {
+    const { live } = this.#all.running(id);
+    const containers = await containersOf(live);
+    try {
+      await containers.signal(id, signal, AbortSignal.timeout(guestMs));
+    } catch (thrown) {
+      if (!isPodnetError(thrown, "AGENT_REFUSED") || this.find(id).state === "running")
+        throw thrown;
+    }
+  }
+
+  /** Removes what pods that are gone have left. */
+  sweep(): void {
+    const { pods, config } = this.#parts;
+    this.logs.sweep(new Set(pods.listAny().map(({ id }) => id)));
+    sweepRecords(recordsIn(config), new Set(this.#all.list().map(({ id }) => id)));
+  }
+
+  /** Kills what runs in a container, and removes it with its log. */
+  async remove(id: string): Promise<void> {
+    const { log } = this.#all.find(id).plan;
+    await this.#all.remove(id);
+    if (log !== undefined) this.logs.remove(log);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#all[Symbol.asyncDispose]();
+  }
+
+  #rotate(): void {
+    for (const { id, state, plan } of this.#all.list())
+      if (state === "running" && plan.log !== undefined && this.logs.rotate(plan.log))
+        this.#all.reopenLog(id);
+  }
+}
