@@ -74,6 +74,7 @@ export class Agent {
       (code, payload) => this.#control.report(code, payload),
       {
         placeOf: (container) => this.#containers.placeOf(container),
+        mainPlace: () => this.#main.place,
         ended: (child) => {
           this.#main.ended(child);
           this.#containers.ended(child);

@@ -54,6 +54,8 @@ const ownPlace: ExecPlace = {
 interface Others {
   /** Undefined for a container that does not run. */
   placeOf(container: string): ExecPlace | undefined;
+  /** Where programs run that are in no container; undefined: where the agent is. */
+  mainPlace(): Confinement | undefined;
   ended(child: Ended): void;
   /** Whether the tty channel should wait for them to read. */
   clogged(): boolean;
@@ -85,7 +87,7 @@ export class Processes {
 
   exec(payload: Uint8Array): Reply {
     const { container, process: spec } = parseExecCmd(payload);
-    const place = container === agentContainer ? ownPlace : this.#others.placeOf(container);
+    const place = container === agentContainer ? this.#ownPlace() : this.#others.placeOf(container);
     if (place === undefined) throw noSuch("container");
     this.#checkFree(container, spec);
     const identity = identify(spec, place.accounts);
@@ -185,6 +187,11 @@ export class Processes {
     for (const other of this.#byPid.values())
       if (spec.id !== "" && other.container === container && other.spec.id === spec.id)
         refuse(`Process "${spec.id}" runs already`);
+  }
+
+  #ownPlace(): ExecPlace {
+    const confinement = this.#others.mainPlace();
+    return confinement === undefined ? ownPlace : { ...ownPlace, confinement };
   }
 }
 

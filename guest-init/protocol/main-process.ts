@@ -30,6 +30,8 @@ export interface MainProcessSpec {
   readonly terminal: boolean;
   /** Standard input is the host's to give; otherwise it is at its end. */
   readonly stdin: boolean;
+  /** It is PID 1 of a process namespace of its own, which systemd insists on. */
+  readonly init?: boolean;
   readonly rows?: number;
   readonly columns?: number;
   /** Addresses of the guest's own name in its /etc/hosts. */
@@ -89,6 +91,7 @@ export const parseStartMain = (payload: Uint8Array): MainProcessSpec =>
       workdir: fields.required("workdir", asString),
       terminal: fields.required("terminal", asBoolean),
       stdin: fields.required("stdin", asBoolean),
+      ...given("init", fields.optional("init", asBoolean)),
       ...given("rows", fields.optional("rows", asSize)),
       ...given("columns", fields.optional("columns", asSize)),
       addresses: fields.list("addresses", asText(parseIp)),

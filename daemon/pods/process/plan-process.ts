@@ -30,9 +30,16 @@ export interface ProcessPlan {
   readonly stdin: boolean;
   readonly stopSignal: number;
   readonly stopTimeoutMs: number;
+  /** It is PID 1 of a process namespace of its own. */
+  readonly init?: true;
   /** The image of its files. */
   readonly digest?: string;
 }
+
+/** Programs that start a system, as podman recognizes them. */
+const inits = /^(?:(?:\/usr(?:\/local)?)?\/sbin\/init|(?:.*\/)?systemd)$/;
+/** What systemd is asked to shut down by (SIGRTMIN+3), and how long that may take, milliseconds. */
+const ofInit = { stopSignal: 37, stopTimeoutMs: 30_000 } as const;
 
 const defaults = { stopSignal: 15, stopTimeoutMs: 10_000 } as const;
 
@@ -69,15 +76,22 @@ export function planProcess(
           : "The image has neither an entrypoint nor a command: write one after its name",
     });
   const user = asked?.user ?? config.user;
+  const init = inits.test(args[0] ?? "");
+  const usual = init ? ofInit : defaults;
   return {
     args,
-    env: environmentOf(config.environment, asked?.env ?? {}),
+    // By this variable systemd knows that the machine is not its own.
+    env: environmentOf(
+      [...(init ? ["container=podnet"] : []), ...config.environment],
+      asked?.env ?? {},
+    ),
+    ...(init ? { init } : {}),
     ...(user === "" ? {} : { user }),
     workdir: asked?.workdir ?? absolute(config.directory),
     terminal: asked?.terminal ?? false,
     stdin: asked?.stdin ?? false,
-    stopSignal: asked?.stopSignal ?? signalOf(config.stopSignal),
-    stopTimeoutMs: asked?.stopTimeoutMs ?? defaults.stopTimeoutMs,
+    stopSignal: asked?.stopSignal ?? signalOf(config.stopSignal, usual.stopSignal),
+    stopTimeoutMs: asked?.stopTimeoutMs ?? usual.stopTimeoutMs,
     ...(image === undefined ? {} : { digest: image.digest }),
   };
 }
@@ -85,8 +99,8 @@ export function planProcess(
 const absolute = (directory: string): string =>
   directory.startsWith("/") ? directory : `/${directory}`;
 
-const signalOf = (text: string): number =>
-  text === "" ? defaults.stopSignal : signalFromText(text, "boot.image");
+const signalOf = (text: string, usual: number): number =>
+  text === "" ? usual : signalFromText(text, "boot.image");
 
 /** The image's variables with those asked for over them. */
 export function environmentOf(

@@ -25,11 +25,12 @@ export async function startProcess(
   const run = host.processes.starts(plan);
   const followed = openProcess(live, host, run);
   live.process = followed;
-  const { args, env, user, workdir, terminal, stdin } = process;
+  const { args, env, user, workdir, terminal, stdin, init } = process;
   const addresses = staying(plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
   const spec = { id: followed.id, args, env, workdir, terminal, stdin, addresses };
   try {
-    await guest.startMain({ ...spec, ...(user === undefined ? {} : { user }) }, signal);
+    const more = { ...(user === undefined ? {} : { user }), ...(init === true ? { init } : {}) };
+    await guest.startMain({ ...spec, ...more }, signal);
   } catch (thrown) {
     throw isPodnetError(thrown, "AGENT_REFUSED") ? notStarted(thrown, process) : thrown;
   }

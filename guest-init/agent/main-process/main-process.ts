@@ -14,11 +14,12 @@ import { makeDirectories, readText } from "../files.ts";
 import type { Loop } from "../loop.ts";
 import { hostname } from "../machine.ts";
 import { environment } from "../processes.ts";
+import { leaveInitPlace, makeInitPlace } from "./init-place.ts";
 import { KeptProcess } from "./kept-process.ts";
 import { refuseUnlessProgram } from "./program.ts";
 import { type Reply, done } from "../reply.ts";
 import type { Streams } from "../streams.ts";
-import { type Ended, sys } from "../sys.ts";
+import { type Confinement, type Ended, sys } from "../sys.ts";
 import { identify } from "../users.ts";
 
 /**
@@ -26,6 +27,8 @@ import { identify } from "../users.ts";
  * before.
  */
 const keptBytes = 512 * 1024;
+
+const interrupt = 2;
 
 /** What a process with kept output needs of the agent. */
 export interface Around {
@@ -87,7 +90,10 @@ export class MainProcess {
     );
     refuseUnlessProgram(spec.args[0] ?? "", env, spec.workdir);
     const { args, workdir: directory, terminal, stdin } = spec;
-    const spawned = sys.spawn({ args, env, directory, ...identity, terminal });
+    const confinement = spec.init === true ? makeInitPlace() : undefined;
+    const request = { args, env, directory, ...identity, terminal };
+    const spawned = sys.spawn(confinement === undefined ? request : { ...request, confinement });
+    if (confinement !== undefined) leaveInitPlace();
     const { inputTaken, streams, report } = this.#around;
     const process = new KeptProcess(this.#loop, {
       spawned,
@@ -136,7 +142,18 @@ export class MainProcess {
 
   /** A process that EXECCMD did not start has ended. */
   ended(child: Ended): void {
-    if (this.#main?.process.pid === child.pid) this.#main.process.ended(child);
+    if (this.#main?.process.pid !== child.pid) return;
+    const { spec, process } = this.#main;
+    // So ends a process namespace that was powered off: pid_namespaces(7).
+    const isOff = spec.init === true && child.signal === interrupt;
+    process.ended(isOff ? { ...child, status: 0, signal: 0 } : child);
+  }
+
+  /** Where other programs run, for them to see what it sees; undefined: where the agent is. */
+  get place(): Confinement | undefined {
+    if (this.#main?.spec.init !== true || this.#main.process.end !== undefined) return undefined;
+    const place = { kind: "joined", pid: this.#main.process.pid } as const;
+    return { place, capabilities: undefined, noNewPrivileges: false };
   }
 
   /** Goes on with what waited for the host, or needs to wait no more. */

@@ -29,6 +29,31 @@ const image: FoundImage = {
   },
 };
 
+test("a program that starts a system is PID 1, and is asked to end as systemd wants it", (t) => {
+  const planned = (args: readonly string[], more: object = {}) =>
+    planProcess(spec({ boot: { image: "app" }, process: { entrypoint: [...args], ...more } }), {
+      ...image,
+      config: { ...image.config, stopSignal: "" },
+    });
+  for (const program of ["/sbin/init", "/usr/sbin/init", "/usr/lib/systemd/systemd", "systemd"])
+    t.like(planned([program]), { init: true, stopSignal: 37, stopTimeoutMs: 30_000 }, program);
+  t.deepEqual(planned(["/sbin/init"])?.env[0], { env: "container", value: "podnet" });
+  const own = { stopSignal: "SIGUSR2", stopTimeoutMs: 5, env: { container: "other" } };
+  t.like(planned(["/sbin/init"], own), { init: true, stopSignal: 12, stopTimeoutMs: 5 });
+  t.deepEqual(planned(["/sbin/init"], own)?.env[0], { env: "container", value: "other" });
+  for (const program of [
+    "init",
+    "/srv/init",
+    "/sbin/initctl",
+    "/bin/systemd-run",
+    "/sbin/init/x",
+  ]) {
+    const plan = planned([program]);
+    t.is(plan?.init, undefined, program);
+    t.is(plan?.stopSignal, 15);
+  }
+});
+
 test("an image's main process, and what a spec changes of it", (t) => {
   const asImage = planProcess(spec({ boot: { image: "app" } }), image);
   t.deepEqual(asImage, {
@@ -88,7 +113,7 @@ test("a main process that cannot be is refused with its field", (t) => {
   t.is(refused({ process: { args: ["a"] }, restart: { policy: "maybe" } }), "restart.policy");
   t.is(refused({ process: { args: ["a"] }, boot: { agent: "none" } }), "process");
   t.is(refused({ boot: { image: "app", kernel: "/k" } }), "boot.kernel");
-  t.is(refused({ boot: { image: "app", cloudInit: {} } }), "boot.cloud_init");
+  t.is(refused({ boot: { image: "app", initrd: "/i" } }), "boot.initrd");
   t.is(refused({ boot: { image: "a b" } }), "boot.image");
 });
 
