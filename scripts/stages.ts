@@ -14,10 +14,10 @@ export interface Stage {
   readonly completeOnly?: readonly string[];
   /**
    * What takes a while to set up, as options of scripts/setup, with the files that need it: a
-   * Debian image, a browser, Prometheus.
+   * Debian image, a browser, Prometheus, Go.
    */
   readonly setUp?: Readonly<
-    Partial<Record<"--debian" | "--browser" | "--prometheus", readonly string[]>>
+    Partial<Record<"--debian" | "--browser" | "--prometheus" | "--go", readonly string[]>>
   >;
   /**
    * Warm minutes that its files take in all; going over is reported, not failed: the machines are
@@ -278,14 +278,18 @@ export const stages: readonly Stage[] = [
   {
     name: "docs",
     files: "test/docs/**/*.test.ts",
-    completeOnly: ["test/docs/images.test.ts"],
-    setUp: { "--prometheus": ["test/docs/monitoring.test.ts"] },
+    completeOnly: ["test/docs/images.test.ts", "test/docs/go-client.test.ts"],
+    setUp: {
+      "--prometheus": ["test/docs/monitoring.test.ts"],
+      "--go": ["test/docs/go-client.test.ts"],
+    },
     budgetMinutes: 2,
     weight: 1,
     seconds: 3,
     long: {
       docs: 110,
       run: 100,
+      "go-client": 60,
       profile: 45,
       quickstart: 40,
       monitoring: 15,
