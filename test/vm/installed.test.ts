@@ -64,6 +64,25 @@ test("every file of the package belongs to root, and only root may write it", as
   t.is(foreign, "");
 });
 
+test("the package has the manual pages and completions of its commands", async (t) => {
+  for (const page of ["man1/podnet.1", "man1/podnet-create.1", "man8/podnetd.8"]) {
+    const file = `/usr/share/man/${page}.gz`;
+    t.regex(await host.sh(`gzip -dc ${file}`), /^\.TH "?PODNET/im, page);
+  }
+  for (const file of [
+    "bash-completion/completions/podnet",
+    "zsh/vendor-completions/_podnet",
+    "fish/vendor_completions.d/podnet.fish",
+  ])
+    t.regex(await host.sh(`cat /usr/share/${file}`), /__complete/, file);
+  const completion = "/usr/share/bash-completion/completions/podnet";
+  t.regex(
+    await host.sh(`bash -c '. ${completion} && complete -p podnet'`),
+    /-F _podnet podnet/,
+    "bash takes it",
+  );
+});
+
 test("the installed configuration has every key, and says nothing until one is uncommented", async (t) => {
   const text = await host.sh("cat /etc/podnet/config.toml");
   for (const { key } of configKeys)
