@@ -4,6 +4,7 @@ import {
   copyFileSync,
   mkdirSync,
   renameSync,
+  rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -190,10 +191,14 @@ test.serial("a disk that is replaced by a link once its pod is there is not open
 });
 
 test.serial("a disk that is replaced between the look and the open is closed again", (t) => {
+  const outside = `${images}-outside.img`;
+  t.teardown(() => rmSync(outside));
+  writeFileSync(outside, Buffer.alloc(1 << 20));
+  symlinkSync(outside, at("replaced.img"));
   const plan = {
     disks: [
       { path: at("own.img"), format: "raw", readOnly: true },
-      { path: at("link.img"), format: "raw", readOnly: true },
+      { path: at("replaced.img"), format: "raw", readOnly: true },
     ],
   } as const;
   const error = t.throws(() => openDisks({ ...plan, imagesWithin: [images] }), {

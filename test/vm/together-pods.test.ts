@@ -9,9 +9,6 @@ import "./interfaces-churn.test.ts";
 import "./interfaces-many.test.ts";
 import "./interfaces-queues.test.ts";
 import "./data-disks.test.ts";
-import "./writable-layer.test.ts";
-import "./image-disks.test.ts";
-import "./systemd-process.test.ts";
 import "./daemon-uninterrupted.test.ts";
 import "./interfaces.test.ts";
 // Last: its host restarts, and podnet goes down.
