@@ -23,14 +23,24 @@ export interface InstalledHost extends AsyncDisposable {
   attempt(command: string): Promise<{ readonly code: number; readonly output: string }>;
 }
 
+/** The name of a process; undefined if it has ended, as commands of the starting script do. */
+function nameOf(pid: string): string | undefined {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
+  } catch (thrown) {
+    if (["ENOENT", "ESRCH"].includes((thrown as NodeJS.ErrnoException).code ?? ""))
+      return undefined;
+    throw thrown;
+  }
+}
+
 /** The process that is the first one in the namespaces that `unshare` made. */
 async function firstProcess({ pid }: ChildProcess): Promise<number> {
   const until = Date.now() + bootMs;
   while (Date.now() < until) {
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
     const [child = ""] = children;
-    const name = child === "" ? "" : readFileSync(`/proc/${child}/comm`, "utf8").trim();
-    if (name === "systemd") return Number(child);
+    if (child !== "" && nameOf(child) === "systemd") return Number(child);
     await delay(50);
   }
   throw new Error("systemd did not start");
