@@ -27,3 +27,21 @@ test("each fault is noticed by a test file that exists, and changes something", 
   );
   t.deepEqual(wrong, []);
 });
+
+test("each fault names its test word for word", (t) => {
+  const escape = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const isTitle = ({ file, title }: (typeof faults)[number]["noticedBy"]): boolean => {
+    const source = readFileSync(path.join(top, file), "utf8");
+    if (source.includes(title)) return true;
+    // What stands for a value in promises would find no test here.
+    if (title.includes("…")) return false;
+    return [...source.matchAll(/`([^`\n]+)`/g)].some(([, template = ""]) => {
+      const fixed = template.split(/\$\{[^}]*\}/).map(escape);
+      return fixed.length > 1 && new RegExp(`^${fixed.join(".+")}$`, "u").test(title);
+    });
+  };
+  t.deepEqual(
+    faults.filter(({ noticedBy }) => !isTitle(noticedBy)).map(({ noticedBy }) => noticedBy),
+    [],
+  );
+});

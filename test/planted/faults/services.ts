@@ -44,7 +44,10 @@ export const servicesFaults: readonly Fault[] = [
     file: "network/firewall/nftables/service-table.ts",
     find: "mod ${slots.length}${sticky",
     put: "mod ${Math.max(1, slots.length - 1)}${sticky",
-    noticedBy: { file: kernel, title: "connections to a service go to all of its pods (…)" },
+    noticedBy: {
+      file: kernel,
+      title: "connections to a service go to all of its pods (iptables-nft)",
+    },
   },
   {
     kind: "access",
@@ -63,6 +66,9 @@ export const servicesFaults: readonly Fault[] = [
     file: "network/firewall/nftables/service-table.ts",
     find: "ip saddr . oifname @own4 masquerade",
     put: "ip saddr . oifname @own4 counter",
-    noticedBy: { file: kernel, title: "connections to a service go to all of its pods (…)" },
+    noticedBy: {
+      file: kernel,
+      title: "connections to a service go to all of its pods (iptables-nft)",
+    },
   },
 ];
