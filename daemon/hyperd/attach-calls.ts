@@ -72,7 +72,9 @@ async function unlessEnded(
   send: (access: MainProcessAccess) => Promise<void>,
 ): Promise<void> {
   try {
-    if (process !== undefined) await send(process.access);
+    if (process === undefined) return;
+    await process.reached;
+    await send(process.access);
   } catch (thrown) {
     if (!isPodnetError(thrown, "AGENT_REFUSED", "WRONG_STATE")) throw thrown;
   }

@@ -36,6 +36,7 @@ export class FollowedContainer implements Disposable {
   readonly #stop = new AbortController();
   readonly #readers = new OutputReaders();
   #log: ContainerLog | undefined;
+  readonly #reached = Promise.withResolvers<void>();
   /** While there is a connection. */
   #access: MainProcessAccess | undefined;
   /** Without a log. */
@@ -54,7 +55,13 @@ export class FollowedContainer implements Disposable {
     this.over = this.#follow().finally(() => {
       this.#log?.close();
       this.#readers.end(undefined);
+      this.#reached.resolve();
     });
+  }
+
+  /** Resolves when there has been a connection, or it has ended before. */
+  get reached(): Promise<void> {
+    return this.#reached.promise;
   }
 
   /** Goes on in a new file. Throws as opening one does. */
@@ -134,6 +141,7 @@ export class FollowedContainer implements Disposable {
       this.#access = undefined;
     });
     this.#access = await containers.follow(row.id, from, listener, this.#stop.signal);
+    this.#reached.resolve();
     return await over.promise;
   }
 }

@@ -34,7 +34,11 @@ export interface Container {
 }
 
 /** A process with output, input and a terminal. */
-export type Attachable = Pick<FollowedProcess, "attach"> & { readonly access: MainProcessAccess };
+export type Attachable = Pick<FollowedProcess, "attach"> & {
+  readonly access: MainProcessAccess;
+  /** Resolves when there is access, for one that has just been started. Absent: there is. */
+  readonly reached?: Promise<void>;
+};
 
 /** What of a container does not change while it runs. */
 interface ContainerFacts {

@@ -1,5 +1,4 @@
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import { PodnetError } from "../../../core/errors.ts";
 import { chosenLines } from "../../api/process/process-stream.ts";
 import type { ContainerRow } from "../../cri/containers/rows.ts";
 import type { PodRow } from "../../pods/store/pod-row.ts";
@@ -15,12 +14,6 @@ export function innerContainerOf(
   const { name } = plan.metadata;
   const { start } = plan;
   const { env, workdir, user = "" } = start;
-  const notYet = (): never => {
-    throw new PodnetError("UNSUPPORTED", "podnet does not attach to one of several containers", {
-      field: "container",
-      hint: "GET /container/logs has its output",
-    });
-  };
   return {
     id,
     name,
@@ -43,8 +36,8 @@ export function innerContainerOf(
     start: () => inner.startOne(id),
     stop: (ms, signal) => inner.stop(id, signal, ms),
     kill: (signal) => inner.kill(id, signal),
-    held: notYet,
-    next: notYet,
+    held: () => inner.held(id),
+    next: (signal) => inner.next(id, signal),
     over: () => inner.over(id),
     kept({ latestStart, ...wanted }) {
       const since = wanted.since === undefined ? 0 : timestampMs(wanted.since);

@@ -7,6 +7,7 @@ import { printable } from "../../../core/names.ts";
 import type { ServiceParts } from "../../api/context.ts";
 import { sweepRecords } from "../../cri/containers/container-log.ts";
 import { containersOf, guestMs } from "../../cri/containers/machine-of.ts";
+import type { FollowedContainer } from "../../cri/containers/followed-container.ts";
 import type { ContainerRow } from "../../cri/containers/rows.ts";
 import { SandboxContainers } from "../../cri/containers/sandbox-containers.ts";
 import type { CreateOptions } from "../../pods/lifecycle/starts.ts";
@@ -28,6 +29,8 @@ export class InnerContainers implements AsyncDisposable {
   readonly logs: LogFiles;
   readonly #parts: ServiceParts;
   readonly #all: SandboxContainers;
+  /** Who waits for the start of a container, by its id. */
+  readonly #waiting = new Map<string, Set<(found: FollowedContainer | undefined) => void>>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: ServiceParts) {
@@ -76,6 +79,29 @@ export class InnerContainers implements AsyncDisposable {
     return this.#all.over(id);
   }
 
+  /** What follows a container that runs. */
+  held(id: string): FollowedContainer | undefined {
+    return this.#all.find(id).state === "running" ? this.#all.followed(id) : undefined;
+  }
+
+  /** What follows a container, once it is started; undefined if it is removed before. */
+  next(id: string, signal: AbortSignal): Promise<FollowedContainer | undefined> {
+    return new Promise((resolve) => {
+      const waiting = this.#waiting.get(id) ?? new Set();
+      this.#waiting.set(id, waiting);
+      const over = (found: FollowedContainer | undefined): void => {
+        signal.removeEventListener("abort", gone);
+        waiting.delete(over);
+        if (waiting.size === 0 && this.#waiting.get(id) === waiting) this.#waiting.delete(id);
+        resolve(found);
+      };
+      const gone = (): void => over(undefined);
+      waiting.add(over);
+      signal.addEventListener("abort", gone, { once: true });
+      if (signal.aborted) gone();
+    });
+  }
+
   /** What containers are to be. Throws what they are refused with, and `IMAGE_NOT_FOUND`. */
   plan(
     containers: readonly UserContainer[],
@@ -108,6 +134,7 @@ export class InnerContainers implements AsyncDisposable {
       await this.#all.again(id, image, guestMountsOf(row.plan));
     }
     await this.#all.start(id);
+    this.#wake(id);
   }
 
   /**
@@ -151,10 +178,12 @@ export class InnerContainers implements AsyncDisposable {
     }
   }
 
-  /** Removes what pods that are gone have left. */
+  /** Removes what pods that are gone have left, and lets those go who wait for their containers. */
   sweep(): void {
     const { pods, config } = this.#parts;
     this.logs.sweep(new Set(pods.listAny().map(({ id }) => id)));
+    for (const id of [...this.#waiting.keys()])
+      if (this.#all.search(id) === undefined) this.#wake(id);
     sweepRecords(recordsIn(config), new Set(this.#all.list().map(({ id }) => id)));
   }
 
@@ -162,12 +191,22 @@ export class InnerContainers implements AsyncDisposable {
   async remove(id: string): Promise<void> {
     const { log } = this.#all.find(id).plan;
     await this.#all.remove(id);
+    this.#wake(id);
     if (log !== undefined) this.logs.remove(log);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#timer);
     await this.#all[Symbol.asyncDispose]();
+  }
+
+  /** A container was started, or removed. */
+  #wake(id: string): void {
+    const waiting = this.#waiting.get(id);
+    if (waiting === undefined) return;
+    const isRunning = this.#all.search(id)?.state === "running";
+    const found = isRunning ? this.#all.followed(id) : undefined;
+    for (const over of [...waiting]) over(found);
   }
 
   #rotate(): void {

@@ -200,6 +200,33 @@ test("programs belong to their container, and names of several containers choose
   t.is((await rig.call("POST", "/pod/kill?podName=pod-one&container=web&signal=9")).status, 200);
 });
 
+test("one of several containers is attached to before its start, and its log is followed", async (t) => {
+  await using rig = await started();
+  using attached = await rig.hijack("/attach?container=web");
+  attached.write("typed\n");
+  using other = await rig.hijack("/attach?container=log");
+  await rig.call("POST", "/pod/start?podId=pod-one");
+  await until("the input", () => rig.node.containers.got.includes("typed\n"));
+  const id = await idOf(rig, "web");
+  const following = rig.raw("GET /container/logs?container=web&stdout=1&follow=1 HTTP/1.0\r\n\r\n");
+  rig.node.containers.write(id, "hello\n");
+  t.is((await rig.call("POST", "/tty/resize?container=web&h=30&w=90")).status, 200);
+  t.true(rig.node.containers.got.includes("30x90"));
+  rig.node.containers.end(id, { code: 7 });
+  const frame = Buffer.from("\u0001\0\0\0\0\0\0\u0006hello\n", "latin1");
+  t.deepEqual(await attached.all, frame);
+  t.is((await following).body, frame.toString());
+  t.is((await rig.call("GET", "/exitcode?container=web")).body, "7\n");
+  const late = await rig.call("POST", "/tty/resize?container=web&h=30&w=90");
+  t.regex(late.body, /^container web is stopped/);
+  // With its container, or its pod, the connection ends.
+  t.is((await rig.call("DELETE", "/container?container=log")).status, 200);
+  t.is((await other.all).toString(), "");
+  using last = await rig.hijack("/attach?container=web");
+  await rig.call("DELETE", "/pod?podId=pod-one");
+  t.is((await last.all).toString(), "");
+});
+
 test("containers are known after a start of podnetd, and those of Kubernetes are not touched", async (t) => {
   const first = await started();
   const { db, pods } = first.node;
