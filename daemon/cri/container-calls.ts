@@ -122,7 +122,6 @@ export function containerCalls(
 
     updateContainerResources: cannot("limit single containers of a machine"),
     checkpointContainer: cannot("checkpoint a container"),
-    getContainerEvents: cannot("report events of containers"),
     updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
     listMetricDescriptors: cannot("describe metrics by this interface; GET /metrics has them"),
     listPodSandboxMetrics: cannot("list metrics by this interface; GET /metrics has them"),

@@ -11,11 +11,13 @@ import { callerKey } from "../listeners/callers.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import { checkPodCidr } from "./pod-cidr.ts";
 import { containerCalls } from "./container-calls.ts";
+import type { ContainerEvent } from "./container-events.ts";
 import type { SandboxContainers } from "./containers/sandbox-containers.ts";
-import { CgroupDriver, type RuntimeService } from "./gen/cri_pb.ts";
+import { containerStatus } from "./containers/views.ts";
+import { CgroupDriver, ContainerEventType, type RuntimeService } from "./gen/cri_pb.ts";
 import { handlers, sandboxSpec } from "./sandbox-spec.ts";
-import { listView, matches, statsView, statusView } from "./sandbox-views.ts";
-import { type Sandbox, Sandboxes } from "./sandboxes.ts";
+import { listView, matches, nanoseconds, statsView, statusView } from "./sandbox-views.ts";
+import { isReady, type Sandbox, Sandboxes } from "./sandboxes.ts";
 import { streamCalls } from "./stream-calls.ts";
 import type { StreamingServer } from "./streaming/streaming-server.ts";
 
@@ -54,19 +56,26 @@ export function runtimeService(
     async runPodSandbox(request, context) {
       const asked = sandboxSpec(request, { network: config.network.name });
       note(parts, context, `run sandbox ${asked.spec.name ?? ""}`);
-      return { podSandboxId: (await sandboxes.run(asked, work(context))).id };
+      const { id } = await sandboxes.run(asked, work(context));
+      for (const kind of ["created", "started"] as const) containers.events.publish(kind, id, id);
+      return { podSandboxId: id };
     },
 
     async stopPodSandbox({ podSandboxId }, context) {
       note(parts, context, `stop sandbox ${printable(podSandboxId)}`);
+      const wasReady = sandboxes.list().some((row) => row.id === podSandboxId && isReady(row));
       await sandboxes.stop(podSandboxId);
+      if (wasReady) containers.events.publish("stopped", podSandboxId, podSandboxId);
       return {};
     },
 
     async removePodSandbox({ podSandboxId }, context) {
       note(parts, context, `remove sandbox ${printable(podSandboxId)}`);
+      const left = containers.of(podSandboxId);
+      const isThere = sandboxes.list().some((row) => row.id === podSandboxId);
       await sandboxes.remove(podSandboxId);
-      containers.forget(podSandboxId);
+      containers.forget(left);
+      if (isThere) containers.events.publish("deleted", podSandboxId, podSandboxId);
       return {};
     },
 
@@ -82,6 +91,11 @@ export function runtimeService(
         .map(listView),
     }),
 
+    async *getContainerEvents(_request, { signal }) {
+      const events = containers.events.follow(signal);
+      for await (const event of events) yield eventView(event, sandboxes, containers);
+    },
+
     async podSandboxStats({ podSandboxId }) {
       const [found] = await stats([sandboxes.find(podSandboxId)]);
       return found === undefined ? {} : { stats: found };
@@ -95,6 +109,29 @@ export function runtimeService(
     ...streamCalls(parts, sandboxes, containers, streams),
   };
 }
+
+/** What happened, with how the sandbox and all its containers are by now. */
+function eventView(
+  { kind, id, podId, atMs }: ContainerEvent,
+  sandboxes: Sandboxes,
+  containers: SandboxContainers,
+) {
+  const sandbox = sandboxes.list().find((row) => row.id === podId);
+  return {
+    containerId: id,
+    containerEventType: eventTypes[kind],
+    createdAt: nanoseconds(atMs),
+    ...(sandbox === undefined ? {} : { podSandboxStatus: statusView(sandbox) }),
+    containersStatuses: containers.of(podId).map(containerStatus),
+  };
+}
+
+const eventTypes = {
+  created: ContainerEventType.CONTAINER_CREATED_EVENT,
+  started: ContainerEventType.CONTAINER_STARTED_EVENT,
+  stopped: ContainerEventType.CONTAINER_STOPPED_EVENT,
+  deleted: ContainerEventType.CONTAINER_DELETED_EVENT,
+} as const;
 
 /** The caller's end, its deadline say, undoes a run. */
 function work({ signal, values }: HandlerContext): CreateOptions {

@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
 import { abortError } from "../../../core/aborting.ts";
-import { ipOf } from "../../../core/address.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
@@ -13,12 +12,13 @@ import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
 import type { Pods } from "../../pods/pods.ts";
-import { staying } from "../../pods/store/pod-plan.ts";
 import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { Database } from "../../store/database.ts";
+import { type ContainerEvent, ContainerEvents } from "../container-events.ts";
 import { beginRecord, ContainerLog, dropRecord, sweepRecords } from "./container-log.ts";
 import { FollowedContainer } from "./followed-container.ts";
 import type { GuestMount } from "./guest-mounts.ts";
+import { makeInMachine, takeFromMachine } from "./make-container.ts";
 import { asStored, containersOf, guestMs, machineOf, wrongState } from "./machine-of.ts";
 import {
   type ContainerPlan,
@@ -29,8 +29,6 @@ import {
   putContainer,
 } from "./rows.ts";
 
-/** How long a guest may take to see its disk, milliseconds. */
-const diskMs = 8000;
 /** How long a killed container may take to end, milliseconds. */
 const killedMs = 5000;
 /** Between two tries of what a guest did not do, milliseconds. */
@@ -38,6 +36,13 @@ const againMs = 1000;
 const killSignal = 9;
 /** Of a container that ended unseen, as if it was killed. */
 const lost: ProcessEnd = { signal: 9 };
+
+/** What a container that comes into a state means to those who follow. */
+const happenings: Partial<Record<ContainerRow["state"], ContainerEvent["kind"]>> = {
+  created: "created",
+  running: "started",
+  ended: "stopped",
+};
 
 export interface ContainersParts {
   readonly db: Database;
@@ -54,6 +59,8 @@ export interface ContainersParts {
 
 /** The containers of sandboxes: rows first, then the guest. */
 export class SandboxContainers implements AsyncDisposable {
+  /** What happens to them. */
+  readonly events: ContainerEvents;
   readonly #parts: ContainersParts;
   readonly #locks = new KeyedLock<string>();
   readonly #followed = new Map<string, FollowedContainer>();
@@ -61,6 +68,7 @@ export class SandboxContainers implements AsyncDisposable {
 
   constructor(parts: ContainersParts) {
     this.#parts = parts;
+    this.events = new ContainerEvents(parts.clock);
   }
 
   /** Takes over what a podnetd before has left: completes removals, and follows what runs. */
@@ -110,7 +118,7 @@ export class SandboxContainers implements AsyncDisposable {
   ): Promise<ContainerRow> {
     return this.#locks.run(podId, async () => {
       const { db, pods, clock } = this.#parts;
-      const others = this.list().filter((row) => row.podId === podId);
+      const others = this.of(podId);
       const there = others.find((row) => isDeepStrictEqual(row.plan.metadata, plan.metadata));
       if (there?.state === "created" && isDeepStrictEqual(there.plan, asStored(plan))) return there;
       if (there !== undefined)
@@ -140,7 +148,8 @@ export class SandboxContainers implements AsyncDisposable {
       };
       putContainer(db, row);
       try {
-        await this.#make(row, live, image, mounts);
+        this.#beginLog(row);
+        await makeInMachine(pods, live, row, image, mounts);
         return this.#become(row, { state: "created" });
       } catch (thrown) {
         await this.#takeAway(row).catch(() => void this.#removeLater(id));
@@ -164,7 +173,8 @@ export class SandboxContainers implements AsyncDisposable {
       const live = this.#parts.pods.running(row.podId);
       // Of this machine, or of a try before.
       await (await containersOf(live)).remove(id, AbortSignal.timeout(guestMs));
-      await this.#make(row, live, image, mounts);
+      this.#beginLog(row);
+      await makeInMachine(this.#parts.pods, live, row, image, mounts);
       return this.#become(row, {
         state: "created",
         machine: machineOf(live),
@@ -259,9 +269,14 @@ export class SandboxContainers implements AsyncDisposable {
     return this.#followed.get(id)?.over;
   }
 
-  /** Removes the containers of a sandbox that is being removed: they go with its machine. */
-  forget(podId: string): void {
-    for (const row of listContainers(this.#parts.db)) if (row.podId === podId) this.#drop(row);
+  /** The containers of a sandbox. */
+  of(podId: string): ContainerRow[] {
+    return this.list().filter((row) => row.podId === podId);
+  }
+
+  /** Lets go of the containers of a sandbox that was removed: they went with its machine. */
+  forget(rows: readonly ContainerRow[]): void {
+    for (const row of rows) this.#drop(row);
   }
 
   /** The connections of a container that runs. Throws `WRONG_STATE`. */
@@ -307,6 +322,9 @@ export class SandboxContainers implements AsyncDisposable {
   #become(row: ContainerRow, change: Partial<ContainerRow>): ContainerRow {
     const next = { ...row, ...change };
     putContainer(this.#parts.db, next);
+    const happened = happenings[next.state];
+    if (next.state !== row.state && happened !== undefined)
+      this.events.publish(happened, row.id, row.podId);
     return next;
   }
 
@@ -358,58 +376,23 @@ export class SandboxContainers implements AsyncDisposable {
     new ContainerLog({ path: plan.log, root: this.#parts.logRoot, record }, () => {}).close();
   }
 
-  /** Makes a container in its guest, with all that is laid into it. */
-  async #make(
-    row: ContainerRow,
-    live: LivePod,
-    image: { readonly file: string },
-    mounts: readonly GuestMount[],
-  ): Promise<void> {
-    const {
-      id,
-      plan: { disk },
-    } = row;
-    this.#beginLog(row);
-    await this.#plug(live, disk, image.file);
-    const containers = await containersOf(live);
-    const addresses = staying(live.plan.interfaces).flatMap((each) => each.addresses.map(ipOf));
-    const request = { id, disk, addresses, waitMs: diskMs };
-    await containers.create(request, AbortSignal.timeout(diskMs + guestMs));
-    for (const mount of mounts) {
-      const limit = AbortSignal.timeout(guestMs);
-      await ("data" in mount
-        ? containers.placeFile({ ...mount, id }, limit)
-        : containers.share({ ...mount, id }, limit));
-    }
-  }
-
-  /** Plugs in the disk of an image, unless it is. */
-  async #plug({ plan }: LivePod, name: string, path: string): Promise<void> {
-    const there = plan.disks?.find((disk) => disk.name === name);
-    if (there !== undefined && there.change === undefined) return;
-    const disk = { name, file: { path, format: "raw" as const }, readOnly: true };
-    await this.#parts.pods.changes.addDisk(plan.podId, disk, false);
-  }
-
   /** Removes a container and, with the last one of its image, the disk. */
   async #takeAway(row: ContainerRow): Promise<void> {
     const { pods, db } = this.#parts;
     const removing = this.#become(row, { state: "removing" });
     const live = this.#machineOf(removing);
     if (live !== undefined) {
-      const containers = await containersOf(live);
-      await containers.remove(row.id, AbortSignal.timeout(guestMs));
-      const { disk } = row.plan;
       const isUsed = listContainers(db).some(
-        (each) => each.id !== row.id && each.podId === row.podId && each.plan.disk === disk,
+        (each) =>
+          each.id !== row.id && each.podId === row.podId && each.plan.disk === row.plan.disk,
       );
-      const isPlugged = live.plan.disks?.some(({ name }) => name === disk) === true;
-      if (!isUsed && isPlugged) await pods.changes.removeDisk(row.podId, disk);
+      await takeFromMachine(pods, live, row, isUsed);
     }
     this.#drop(row);
   }
 
-  #drop(row: Pick<ContainerRow, "id">): void {
+  #drop(row: ContainerRow): void {
+    if (row.state !== "creating") this.events.publish("deleted", row.id, row.podId);
     this.#followed.get(row.id)?.[Symbol.dispose]();
     this.#followed.delete(row.id);
     dropRecord(this.#recordOf(row.id));

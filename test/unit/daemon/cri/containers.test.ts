@@ -18,7 +18,9 @@ import test from "ava";
 import { systemClock } from "../../../../core/clock.ts";
 import { watchEffects } from "../../../../core/effect.ts";
 import { SandboxContainers } from "../../../../daemon/cri/containers/sandbox-containers.ts";
+import { ContainerEvents } from "../../../../daemon/cri/container-events.ts";
 import {
+  type ContainerEventResponse,
   ContainerState,
   MountPropagation,
   NamespaceMode,
@@ -373,6 +375,61 @@ test("with its machine a container has ended, and with its sandbox it is gone", 
   await cri.removePodSandbox({ podSandboxId });
   t.deepEqual((await cri.listContainers({})).containers, []);
   t.deepEqual(node.stored("SELECT id FROM sandbox_containers"), []);
+});
+
+test("events say what happens to a sandbox and its containers, and how they are", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const { podSandboxId } = it;
+  const seen: ContainerEventResponse[] = [];
+  const stop = new AbortController();
+  const following = (async () => {
+    for await (const event of cri.getContainerEvents({}, { signal: stop.signal })) seen.push(event);
+  })().catch(() => {});
+  // When the stream is open, what happens is seen.
+  let attempt = 0;
+  await until("the stream", async () => {
+    const metadata = { name: "probe", attempt: attempt++ };
+    const { containerId } = await cri.createContainer(asked(podSandboxId, { metadata }));
+    await cri.removeContainer({ containerId });
+    return seen.length > 0;
+  });
+  const { containerId } = await cri.createContainer(asked(podSandboxId));
+  await cri.startContainer({ containerId });
+  node.containers.end(containerId, { code: 3 });
+  const of = (id: string) =>
+    seen.filter((event) => event.containerId === id).map((event) => event.containerEventType);
+  await until("its end", () => Promise.resolve(of(containerId).length === 3));
+  await cri.removeContainer({ containerId });
+  const second = await cri.createContainer(asked(podSandboxId));
+  await cri.stopPodSandbox({ podSandboxId });
+  await cri.removePodSandbox({ podSandboxId });
+  await until("the last", () => Promise.resolve(of(podSandboxId).length === 2));
+  t.deepEqual(of(containerId), [0, 1, 2, 3]);
+  t.deepEqual(of(second.containerId), [0, 2, 3]);
+  t.deepEqual(of(podSandboxId), [2, 3]);
+  const end = seen.filter((event) => event.containerId === containerId)[2];
+  t.like(end?.containersStatuses[0], { id: containerId, exitCode: 3 });
+  t.is(end?.podSandboxStatus?.id, podSandboxId);
+  t.is(seen.at(-1)?.podSandboxStatus, undefined);
+  stop.abort();
+  await following;
+});
+
+test("who reads events too slowly has to list again", async (t) => {
+  const events = new ContainerEvents({ now: () => 1 });
+  const stop = new AbortController();
+  const [slow, quick] = [events.follow(stop.signal), events.follow(stop.signal)];
+  for (let i = 0; i <= 4096; i++) {
+    events.publish("created", `${i}`, "pod");
+    t.is((await quick.next()).value?.id, `${i}`);
+  }
+  const read = async (): Promise<void> => {
+    for await (const _event of slow);
+  };
+  await t.throwsAsync(read(), { code: "EVENTS_LOST" });
+  stop.abort();
+  t.true((await quick.next()).done);
 });
 
 test("what a machine's container cannot be is refused by name, and nothing is made", async (t) => {
