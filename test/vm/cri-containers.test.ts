@@ -258,6 +258,7 @@ for (const point of ["qmp:device_add:after#1", "channel:createContainer:after#1"
 
 const relay =
   "const [host, port] = process.argv.slice(1); const s = require('node:net').connect(port, host); " +
+  "for (const each of [s, process.stdin, process.stdout]) each.on('error', () => process.exit()); " +
   "process.stdin.pipe(s); s.pipe(process.stdout); s.on('close', () => process.exit())";
 
 /** A client on podnetd's host, whose loopback is not this program's. */
