@@ -72,9 +72,9 @@ export const hyperdFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "hyperd's face looks after the containers of Kubernetes",
-    file: "daemon/cri/containers/sandbox-containers.ts",
-    find: "listContainers(db).filter(({ podId }) => isOwn(podId))) {",
-    put: "listContainers(db)) {",
+    file: "daemon/hyperd/containers/inner-containers.ts",
+    find: "return row !== undefined && row.spec.sandbox === undefined;",
+    put: "return row !== undefined;",
     noticedBy: {
       file: several,
       title:
