@@ -193,7 +193,7 @@ export const stages: readonly Stage[] = [
       cri: 21,
       "cri-containers": 40,
       "together-pods": 118,
-      "together-machines": 125,
+      "together-machines": 118,
       "debian-agent": 43,
       installed: 110,
       "client-package": 25,

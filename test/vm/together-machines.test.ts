@@ -7,7 +7,6 @@ import "./root-disk.test.ts";
 import "./files.test.ts";
 import "./main-process.test.ts";
 import "./writable-layer.test.ts";
-import "./image-disks.test.ts";
 import "./systemd-process.test.ts";
 import "./jail-upgrade.test.ts";
 import "./jail-crash.test.ts";
