@@ -64,7 +64,7 @@ export async function* streamStats(
     machinesBefore = machines;
     // Keeps the pace, however long an answer took to be read; missed samples are not made up for.
     due = Math.max(due + everyMs, clock.monotonic());
-    await delay(due - clock.monotonic(), undefined, { signal }).catch(() => {});
+    await delay(Math.max(0, due - clock.monotonic()), undefined, { signal }).catch(() => {});
     // The daemon's own end is reported to the caller; a caller that went away receives nothing.
     signal.throwIfAborted();
   }

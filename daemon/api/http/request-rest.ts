@@ -53,7 +53,7 @@ export function followRest(
   const discard = (): Promise<void> =>
     (discarded ??= discardRest(
       source,
-      stream === undefined ? Math.min(restMs, until - performance.now()) : restMs,
+      stream === undefined ? Math.min(restMs, Math.max(0, until - performance.now())) : restMs,
     ));
   // HTTP/2's response reports its `finish` when the stream has closed, which is what it would wait
   // for; the stream's comes before the trailers, which a close would drop.

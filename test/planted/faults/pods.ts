@@ -142,8 +142,8 @@ export const podsFaults: readonly Fault[] = [
     kind: "undo",
     name: "a pod whose running cannot be written down runs on",
     file: "daemon/pods/lifecycle/bring-up.ts",
-    find: "commit(ordered());",
-    put: "try {\n      commit(ordered());\n    } catch {}",
+    find: "await commit(ordered());",
+    put: "try {\n      await commit(ordered());\n    } catch {}",
     noticedBy: { file: steps, title: "what cannot be made durable did not happen" },
   },
   {
