@@ -40,7 +40,9 @@ export function parseReference(text: string, field = "reference"): ImageReferenc
   const slash = path.indexOf("/");
   const first = slash < 0 ? "" : path.slice(0, slash);
   const isRegistry = /[.:A-Z[]/.test(first) || first === "localhost";
-  if (isRegistry && !host.test(first)) throw invalid("its registry is not a host");
+  // (What ends in a number is read as an IPv4 address, which it may not be.)
+  if (isRegistry && !(host.test(first) && URL.canParse(`https://${first}/`)))
+    throw invalid("its registry is not a host");
   const rest = isRegistry ? path.slice(slash + 1) : path;
   if (!repository.test(rest) || path.length > longest) throw invalid("its path is not usable");
   return {

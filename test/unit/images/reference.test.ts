@@ -69,3 +69,12 @@ test("names of one word are Docker Hub's own images there, and nowhere else", (t
   t.is(full("busybox", "a.example"), "a.example/busybox:latest");
   t.is(full("b.example/busybox", "docker.io"), "b.example/busybox:latest");
 });
+
+test("a registry that no address can be made of is refused as one", (t) => {
+  for (const registry of ["19D.168.123.40", "1.2.3.4.5", "10.0.0.256", "a.example:99999"])
+    t.throws(() => parseReference(`${registry}/app`), {
+      code: "INVALID_ARGUMENT",
+      message: /its registry is not a host/,
+    });
+  t.is(parseReference("10.0.0.1:5000/app").registry, "10.0.0.1:5000");
+});
