@@ -289,7 +289,6 @@ export const stages: readonly Stage[] = [
     long: {
       docs: 110,
       run: 100,
-      "go-client": 60,
       profile: 45,
       quickstart: 40,
       monitoring: 15,

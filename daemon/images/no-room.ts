@@ -1,5 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { fileError } from "../../linux/syscall-error.ts";
+import { lacksRoom } from "../store/sqlite-error.ts";
 
 export const roomMissing = (cause?: unknown): PodnetError =>
   new PodnetError("STATE_UNWRITABLE", "There is no room for the image", {
@@ -9,7 +10,8 @@ export const roomMissing = (cause?: unknown): PodnetError =>
 
 /** What `node:fs` throws, in podnet's words. */
 export function noRoom(thrown: unknown): unknown {
-  if (thrown instanceof PodnetError) return thrown;
+  // (The store is in the state directory, and may be what finds no room first.)
+  if (thrown instanceof PodnetError) return lacksRoom(thrown) ? roomMissing(thrown) : thrown;
   const code = thrown instanceof Error && "code" in thrown ? thrown.code : undefined;
   if (code === "ENOSPC" || code === "EDQUOT") return roomMissing(thrown);
   return code === undefined ? thrown : fileError(thrown, "Cannot work on the image");

@@ -362,7 +362,6 @@ test.serial("an upload, an archive, a layout and a root directory are imported",
     ["empty", /^The directory is empty, not a container image$/],
     ["archives", /^The directory is neither an OCI layout nor a root directory, not/],
     ["cut", /^The directory is an OCI layout without its index\.json/],
-    ["disk.qcow2", /^The file is a qcow2 disk, not a container image$/],
     ["nothing", /^The file is empty, not a container image$/],
   ] as const) {
     const {
@@ -374,6 +373,9 @@ test.serial("an upload, an archive, a layout and a root directory are imported",
     t.regex(message, what);
     t.regex(hint, /^Expected an OCI layout/);
   }
+  const disk = await errorOf(importIt({ path: path.join(at, "disk.qcow2") }, "x"));
+  t.is(disk.code, "IMAGE_UNREADABLE");
+  t.regex(disk.message, /^The disk is qcow2 of version \d+, which is not known$/);
   t.truthy(await importIt({ path: path.join(at, "program") }, "program"));
   const nothing = (async function* parts() {})();
   t.is(

@@ -15,11 +15,17 @@ async function startIn({ client, peer }: Awaited<ReturnType<typeof serve>>, more
   return { id: exec?.id ?? "", exec, process };
 }
 
-async function follow(client: Podnet, execId: string, noFollow = false): Promise<string[]> {
+async function follow(
+  client: Podnet,
+  execId: string,
+  noFollow = false,
+  onOutput = () => {},
+): Promise<string[]> {
   const seen: string[] = [];
   for await (const { output } of client.pods.followExec({ execId, noFollow })) {
     if (output.case === "stdout" || output.case === "stderr")
       seen.push(`${output.case} ${Buffer.from(output.value).toString()}`);
+    if (seen.length > 0) onOutput();
     if (output.case === "skipped") seen.push(`skipped ${output.value}`);
     if (output.case === "exec") seen.push(`${output.value.state} ${output.value.code}`);
   }
@@ -112,7 +118,10 @@ test("a guest that is lost leaves it unknown how its programs ended", async (t) 
   const { client, peer } = served;
   const { id, process } = await startIn(served);
   await peer.output(process.stdio, Buffer.from("words"));
-  const following = follow(client, id);
+  // Output that podnetd has not read when the guest is lost is lost, too.
+  const isRead = Promise.withResolvers<void>();
+  const following = follow(client, id, false, () => isRead.resolve());
+  await isRead.promise;
   await peer.say(command.ready);
   t.deepEqual(await following, ["stdout words", "failed undefined"]);
   t.is((await client.pods.getExec({ execId: id })).exec?.error?.code, "AGENT_DISCONNECTED");
