@@ -58,7 +58,7 @@ async function parseDocuments(file: string, hint: string): Promise<readonly Json
         .filter((value) => value !== null)
     );
   } catch (cause) {
-    const why = cause instanceof RangeError ? tooDeep : String((cause as Error).message);
+    const why = cause instanceof RangeError ? tooDeep : (cause as Error).message;
     throw new PodnetError(
       "INVALID_ARGUMENT",
       `"${printable(file)}" is neither YAML nor JSON: ${why.split("\n")[0]}`,

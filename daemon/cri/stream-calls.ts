@@ -119,7 +119,10 @@ async function* outputOf(
 ): AsyncGenerator<ExecEvent> {
   for await (const event of events) {
     // How a container ended is in its status: the client asks for that.
-    if (event.kind === "end") return yield { kind: "exit", code: 0 };
+    if (event.kind === "end") {
+      yield { kind: "exit", code: 0 };
+      return;
+    }
     yield event;
   }
   if (gone.aborted) return;

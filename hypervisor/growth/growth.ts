@@ -120,7 +120,7 @@ export class Growth {
   }
 
   async #taken(ids: readonly string[], signal: AbortSignal): Promise<"taken" | "ignored"> {
-    const looks = Promise.all(ids.map((id) => this.#unseen.get(id)?.promise));
+    const looks = Promise.all(ids.flatMap((id) => this.#unseen.get(id)?.promise ?? []));
     const all = looks.then(() => "taken" as const);
     const found = await within(all, this.#options.takenUpMs);
     throwIfAborted(signal);

@@ -57,7 +57,8 @@ export async function callGrpc(
     const read = (headers: Readonly<Record<string, unknown>>): void => {
       if (headers["grpc-status"] === undefined) return;
       status = Number(headers["grpc-status"]);
-      message = decodeURIComponent(String(headers["grpc-message"] ?? ""));
+      const said = headers["grpc-message"];
+      message = typeof said === "string" ? decodeURIComponent(said) : "";
     };
     const chunks: Buffer[] = [];
     call.on("response", read).on("trailers", read);

@@ -75,8 +75,11 @@ export async function forwardSpdy(connection: SpdyConnection, connect: ConnectPo
       halves.delete(id);
       const [data, error] = type === "data" ? [stream, other] : [other, stream];
       const port = Number(data.headers.get("port"));
-      const work = guard("api", () => forward({ port, data, error }, connect, connection.gone));
-      const done = Promise.resolve(work).then(() => void running.delete(done));
+      const work = async (): Promise<void> => {
+        await guard("api", () => forward({ port, data, error }, connect, connection.gone));
+        running.delete(done);
+      };
+      const done = work();
       running.add(done);
     }
   }

@@ -118,7 +118,8 @@ export class SpdyConnection implements ChannelConnection {
         if (frame.id % 2 === 1) await this.#out.write(encodePing(frame.id));
         return;
       case "go-away":
-        this.opened.end();
+        return this.opened.end();
+      case "other":
     }
   }
 

@@ -182,8 +182,7 @@ export class InnerContainers implements AsyncDisposable {
   sweep(): void {
     const { pods, config } = this.#parts;
     this.logs.sweep(new Set(pods.listAny().map(({ id }) => id)));
-    for (const id of [...this.#waiting.keys()])
-      if (this.#all.search(id) === undefined) this.#wake(id);
+    for (const id of this.#waiting.keys()) if (this.#all.search(id) === undefined) this.#wake(id);
     sweepRecords(recordsIn(config), new Set(this.#all.list().map(({ id }) => id)));
   }
 
@@ -206,7 +205,7 @@ export class InnerContainers implements AsyncDisposable {
     if (waiting === undefined) return;
     const isRunning = this.#all.search(id)?.state === "running";
     const found = isRunning ? this.#all.followed(id) : undefined;
-    for (const over of [...waiting]) over(found);
+    for (const over of waiting) over(found);
   }
 
   #rotate(): void {

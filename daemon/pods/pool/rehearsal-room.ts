@@ -62,8 +62,9 @@ class Room implements RehearsalRoom {
     if (index === undefined) return;
     await this.#netlink.addAddress(index, self);
     using socket = this.#openEcho();
+    if (socket === undefined) return;
     // The second finds the neighbour known.
-    for (let asked = 0; asked < 2 && socket !== undefined; asked++)
+    for (let asked = 0; asked < 2; asked++)
       if ((await socket.ask(guest, { timeoutMs: this.#answerMs })).kind !== "answered") return;
   }
 

@@ -103,6 +103,7 @@ async function refuse(field: string) {
               throw thrown();
             }
           : // biome-ignore lint/correctness/useYield: it fails before its first message
+            // oxlint-disable-next-line require-yield -- it fails before its first message
             async function* () {
               throw thrown();
             },

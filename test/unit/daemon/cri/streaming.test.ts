@@ -382,7 +382,7 @@ for (const [what, bytes, code] of [
 async function echoPort(t: ExecutionContext): Promise<number> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     socket.on("data", (data) => socket.write(data));
-    socket.on("end", () => socket.end("bye"));
+    socket.on("end", () => socket.end(" bye"));
     socket.on("error", () => {});
   });
   server.listen(0, "127.0.0.1");
@@ -418,14 +418,14 @@ test("ports over SPDY: several connections at once, each with an end of its own"
   };
   const [one, two] = [await pair("0", port), await pair("1", port)];
   one.data.write("first");
-  two.data.write("second");
-  await until("both", () => Promise.resolve(one.data.text + two.data.text === "first" + "second"));
+  two.data.write(" and second");
+  await until("both", () => Promise.resolve(one.data.text + two.data.text === "first and second"));
   one.data.end();
   await Promise.all([one.data.ended, one.error.ended]);
-  t.is(one.data.text, "first" + "bye");
+  t.is(one.data.text, "first bye");
   t.is(one.error.text, "");
   two.data.write(" more");
-  await until("the other", () => Promise.resolve(two.data.text === "second more"));
+  await until("the other", () => Promise.resolve(two.data.text === " and second more"));
   const none = await pair("2", 1);
   await Promise.all([none.data.ended, none.error.ended]);
   t.is(none.error.text, "port 1 refuses connections");

@@ -307,7 +307,7 @@ test("logs are the lines asked for, each behind its stream, also after the end",
   const when = await rig.call("GET", `/container/logs?container=${id}&stdout=1&since=noon`);
   t.regex(when.body, /^"noon" is not a time/);
   const process = rig.node.pods.live(rig.node.pods.find("pod-web").id)?.process;
-  if (process === undefined) return t.fail("The container does not run");
+  if (process === undefined) throw new Error("The container does not run");
   const attach = process.attach.bind(process);
   const attached = Promise.withResolvers<void>();
   process.attach = (signal) => {

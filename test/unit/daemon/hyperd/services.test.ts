@@ -91,6 +91,6 @@ test("services of a pod that was deleted by other means go, also while podnetd w
   await first[Symbol.asyncDispose]();
   await using rig = await startHyperd(first.config);
   t.is(rig.services.list().length, 1, "the pod is there");
-  await rig.node.pods.delete("pod-one" as never, { force: true });
+  await rig.node.pods.delete("pod-one", { force: true });
   await until("the services to go", () => rig.services.list().length === 0);
 });

@@ -48,7 +48,7 @@ test("a choice whose program has gone is kept, and the error says how to change 
   t.is(start(["iptables"]), "iptables");
   const error = t.throws(() => start(["nftables"]), { instanceOf: PodnetError });
   t.is(error?.field, "firewall");
-  t.regex(String(error?.message), /iptables is missing, and podnetd used it before/);
+  t.regex(error?.message ?? "", /iptables is missing, and podnetd used it before/);
   t.regex(String(error?.hint), /^Install it\. To change to nftables, set firewall = "nftables"$/);
   t.is(start(["nftables"], { firewall: "nftables" }), "nftables");
   t.is(start(["iptables", "nftables"]), "nftables", "what the configuration said stays");

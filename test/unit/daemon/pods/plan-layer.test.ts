@@ -37,8 +37,8 @@ test("a persistent layer is the last disk, made with the pod and removed with it
   t.is(vm.factory, undefined);
   t.is(statSync(file).size, 32 << 20);
   const head = execFileSync("dumpe2fs", ["-h", file], { stdio: ["ignore", "pipe", "ignore"] });
-  t.regex(`${head}`, /^Filesystem features: .*has_journal/m);
-  t.regex(`${head}`, /^Reserved block count: +0$/m);
+  t.regex(head.toString(), /^Filesystem features: .*has_journal/m);
+  t.regex(head.toString(), /^Reserved block count: +0$/m);
 
   const before = statSync(file).ino;
   await node.pods.stop(id, { force: true });
