@@ -70,8 +70,30 @@ const undone = ["detach tap0", "detach tap1", "reap", "remove"];
 test("host and machine come up side by side", async (t) => {
   const { live, host } = scene();
   const reported: string[] = [];
+  const begun = {
+    "vm.start": Promise.withResolvers<void>(),
+    "port.attach": Promise.withResolvers<void>(),
+  };
+  // Each half waits for the other to begin: one after the other, they would wait for ever.
+  const { apply } = host.network;
+  Object.assign(host.network, {
+    apply: async (...asked: Parameters<typeof apply>) => {
+      await begun["vm.start"].promise;
+      return await apply(...asked);
+    },
+  });
+  const { start } = host.driver;
+  Object.assign(host.driver, {
+    start: async (...asked: Parameters<typeof start>) => {
+      await begun["port.attach"].promise;
+      return await start(...asked);
+    },
+  });
   const progress = {
-    started: (step: string) => reported.push(`${step} begins`),
+    started: (step: string) => {
+      reported.push(`${step} begins`);
+      if (step === "vm.start" || step === "port.attach") begun[step].resolve();
+    },
     finished: ({ step }: { step: string }) => reported.push(`${step} ends`),
   };
   const elapsed = () => systemClock.monotonic();
