@@ -98,7 +98,7 @@ export class Outgoing {
     const socket = this.#socket;
     if (socket.destroyed || socket.writableEnded) return;
     socket.end(bytes);
-    // With input unread the kernel would answer by a reset, which takes away what the peer has not
+    // With input unread the kernel would answer by a reset, which discards what the peer has not
     // read: so it is read until the peer closes, too.
     const timer = setTimeout(() => socket.destroy(), lastMs).unref();
     socket.once("close", () => clearTimeout(timer));

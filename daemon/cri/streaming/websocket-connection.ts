@@ -92,7 +92,7 @@ export class WebSocketConnection implements ChannelConnection {
       // A peer that broke has gone.
       if (!(thrown instanceof WebSocketError)) return;
       this.#end(thrown.code);
-      // What else it sends is of no use, and unread it would take away the end.
+      // What else it sends is of no use, and unread it would make the peer lose the end.
       this.#socket.resume();
     } finally {
       this.#gone.abort();

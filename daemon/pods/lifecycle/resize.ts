@@ -17,6 +17,9 @@ import type { Supervision } from "./supervision.ts";
 /** Longest that a machine and its guest may take for a change of its size, milliseconds. */
 const resizeMs = 20_000;
 
+/** How long an agent usually takes to be reached after a start, milliseconds. */
+const agentMs = 1000;
+
 /** What a pod's machine is to have; what is absent stays as it is. */
 export type SizeChange = { readonly [Field in keyof ResourcesSpec]?: number | undefined };
 
@@ -131,15 +134,23 @@ export async function grow(live: LivePod, next: PodContents, watch: Supervision)
   records.note(live.plan, `resized to ${wanted}`);
 }
 
-/** After a start: completes a growth that the podnetd before may have begun. */
+/**
+ * After a start: completes a growth that the podnetd before may have begun. The caller has the
+ * pod's turn. The guest's part follows when its agent has been reached.
+ */
 export async function finishGrowth(live: LivePod, watch: Supervision): Promise<void> {
+  const { podId } = live.plan;
   try {
     await growMachine(live, watch);
-    await switchOn(live, watch);
   } catch (thrown) {
-    const row = watch.records.get(live.plan.podId);
+    const row = watch.records.get(podId);
     if (row !== undefined) keepTrying(row, tooSmall, thrown, watch, () => growMachine(live, watch));
   }
+  const later = (): Promise<void> =>
+    watch.locks.run(podId, async () => {
+      if (!live.ended.signal.aborted) await switchOn(live, watch);
+    });
+  watch.retries.add(`pod ${podId}: switch on`, later, agentMs);
 }
 
 const tooSmall = "its machine is not as large as asked for";

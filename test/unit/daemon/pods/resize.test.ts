@@ -7,6 +7,7 @@ import { qemuArgv } from "../../../../hypervisor/argv/argv.ts";
 import type { VmPlan } from "../../../../hypervisor/driver.ts";
 import { raiseLimits } from "../../../../hypervisor/jail/cgroup.ts";
 import { resizedJail } from "../../../../hypervisor/jail/cgroup-layout.ts";
+import { until } from "../../../lab/until.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
 
 const never = new AbortController().signal;
@@ -137,6 +138,38 @@ test("a guest that cannot switch on what it has makes the pod degraded until it 
   for (let i = 0; i < 200 && node.pods.find(id).reason !== undefined; i++)
     await new Promise((resolve) => setTimeout(resolve, 20));
   t.is(node.pods.find(id).reason, undefined);
+  await node.pods.close(0);
+});
+
+test("a growth that podnetd's end has cut short is completed, with the guest's part", async (t) => {
+  const config = configuration({});
+  let id: string;
+  {
+    using node = openNode(config);
+    ({ id } = await node.create(of(roomy)));
+    // As a kill after the row leaves it.
+    for (const call of ["grow", "size"]) node.failing.add(call);
+    await t.throwsAsync(node.pods.changes.resize(id, { vcpu: 2 }));
+    t.deepEqual(vmOf(node, id).grown, { vcpu: 2, memoryMib: 128 });
+    node.records.started(id as never, node.vm.record);
+  }
+  using node = openNode(config);
+  await node.pods.recover("b");
+  await until("its guest to be asked", () => node.calls.includes("online"));
+  t.true(node.calls.indexOf("grow processors") < node.calls.indexOf("online"));
+  t.is(node.pods.find(id).state, "running");
+  t.false((node.pods.find(id).reason ?? "").includes("switched on"));
+  await node.pods.close(0);
+});
+
+test("a guest that has not looked at what it was given is reported", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create(of(roomy));
+  node.keeps = true;
+  await node.pods.changes.resize(id, { vcpu: 2 });
+  const texts = node.stored("SELECT data FROM events").map(({ data }) => String(data));
+  t.true(texts.some((text) => text.includes("has not looked at its new processors")));
+  node.keeps = false;
   await node.pods.close(0);
 });
 
