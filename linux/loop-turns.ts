@@ -2,10 +2,11 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { guard, type Place } from "../core/guard.ts";
 
 /**
- * So long may work that begins at once go on in one turn of the event loop, and as long again work
- * that has waited, milliseconds. A step of a pod takes one to four.
+ * So long may work go on in one turn of the event loop, milliseconds: work that begins at once, and
+ * after it work that has waited. A step of a pod takes one to four. A call takes some four turns
+ * from its arrival to its answer, so that whoever asks little waits four times as long as `waited`.
  */
-const turnMs = 4;
+const turnMs = { atOnce: 4, waited: 2 } as const;
 /** The most pieces of work that have waited and go on in one turn, however short they are. */
 const mostATurn = 16;
 
@@ -93,7 +94,7 @@ export class LoopTurns {
       this.#began = now;
       setImmediate(() => this.#endTurn());
     }
-    return now - this.#began < turnMs;
+    return now - this.#began < turnMs.atOnce;
   }
 
   /**
@@ -154,7 +155,7 @@ export class LoopTurns {
   #runPiece(): void {
     this.#charge();
     const at = this.#clock.monotonic();
-    if (this.#wentOn !== undefined && at - this.#wentOn >= turnMs) return;
+    if (this.#wentOn !== undefined && at - this.#wentOn >= turnMs.waited) return;
     this.#wentOn ??= at;
     const share = leastUsed(Object.values(this.#shares).filter(({ users }) => users.size > 0));
     const user = leastUsed(share?.users ?? []);

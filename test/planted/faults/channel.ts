@@ -206,7 +206,7 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "work that has waited goes on in one turn until nothing waits",
     file: "linux/loop-turns.ts",
-    find: "at - this.#wentOn >= turnMs",
+    find: "at - this.#wentOn >= turnMs.waited",
     put: "at < this.#wentOn",
     noticedBy: {
       file: "test/unit/linux/loop-turns.test.ts",
@@ -217,7 +217,7 @@ export const channelFaults: readonly Fault[] = [
     kind: "bound",
     name: "work begins at once however long this turn has been",
     file: "linux/loop-turns.ts",
-    find: "return now - this.#began < turnMs;",
+    find: "return now - this.#began < turnMs.atOnce;",
     put: "return now >= this.#began;",
     noticedBy: {
       file: "test/unit/linux/loop-turns.test.ts",
