@@ -196,3 +196,21 @@ test.serial("a kernel that refuses the table of ports has them in iptables' chai
   await site.ensure({ ...pod, published: [] });
   t.is(await site.ask("outside", "tcp", outer, 8080), "refused");
 });
+
+test.serial(
+  "a table of ports that is refused when the first port is published costs no port",
+  async (t) => {
+    await using site = await FirewallSite.open(
+      { iptables: "nft" },
+      { ...(chainsAlone.kernel && { kernel: chainsAlone.kernel }) },
+    );
+    await site.pod(2);
+    await site.serve("pod2", "tcp", 80);
+    // An earlier podnet made the network, without the table.
+    await site.ensure(dualNetwork());
+    await using host = FirewallSite.again(site, { iptables: "nft" }, refusing(publishedTable.name));
+    await host.apply(dualPod(2, [published(2, 4, { hostPort: 8080, podPort: 80 })]), signal);
+    const { outer } = hostAddresses[4];
+    t.is(await site.ask("outside", "tcp", outer, 8080), `${outsideAddress[4]} 80`);
+  },
+);

@@ -189,8 +189,13 @@ export class FirewallSite implements AsyncDisposable {
   }
 
   /** Another podnet on its host, as after a start. */
-  static again(_site: FirewallSite, options: DriverUnderTest["options"]): HostNetwork {
-    return openHostNetwork({ chain: "HYPER", hostSeed: "test", ...options });
+  static again(
+    _site: FirewallSite,
+    options: DriverUnderTest["options"],
+    kernel: DriverUnderTest["kernel"] = (real) => real,
+  ): HostNetwork {
+    const under = kernel(openHostKernel());
+    return openHostNetwork({ chain: "HYPER", hostSeed: "test", ...options, kernel: under });
   }
 
   /** Links that have just come up get their last addresses and routes a little later. */

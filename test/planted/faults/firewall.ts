@@ -208,7 +208,7 @@ export const firewallFaults: readonly Fault[] = [
     put: "",
     noticedBy: {
       file: "test/kernel/firewall-ports.test.ts",
-      title: "a kernel that refuses the table of ports has them in iptables' chains",
+      title: "a table of ports that is refused when the first port is published costs no port",
     },
   },
   {
