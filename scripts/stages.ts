@@ -38,10 +38,10 @@ export interface Stage {
   readonly long?: Readonly<Record<string, number>>;
   /**
    * A short run of all stages takes the files whose turn is today, and each has its turn within
-   * some days (scripts/turns.ts): all of the stage's files, or those whose paths end so. The others
-   * run each time.
+   * some days (scripts/turns.ts): all of the stage's files, its `long` ones, or those whose paths
+   * end so. The others run each time.
    */
-  readonly takesTurns?: true | readonly string[];
+  readonly takesTurns?: true | "long" | readonly string[];
   /** Its files use one place and run one at a time. */
   readonly oneAtATime?: true;
   /** Its files run when nothing else does. */
@@ -83,7 +83,25 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 2.5,
     weight: 0.75,
     seconds: 0.7,
-    long: { "etcd/broken": 24, "daemon/api/limits": 6 },
+    long: {
+      "etcd/broken": 24,
+      "daemon/api/access": 8,
+      "scripts/run-stage": 7,
+      "daemon/api/limits": 6,
+      "daemon/containers/teardown-queue": 5,
+      "daemon/api/sessions": 5,
+      "daemon/containers/installation": 5,
+      "daemon/api/server": 4,
+      "daemon/api/early-answers": 4,
+      "daemon/api/fairness": 4,
+      "daemon/api/handshakes": 4,
+      "daemon/containers/macs": 4,
+      "daemon/main/command": 3,
+      "overlay/histories": 3,
+      "scripts/programs": 3,
+      "scripts/snapshot": 3,
+    },
+    takesTurns: "long",
     timeoutSeconds: 60,
   },
   {
@@ -319,8 +337,11 @@ export const secondsOf = ({ seconds, long = {} }: Stage, file: string): number =
   Object.entries(long).find(([name]) => isCalled(file, name))?.[1] ?? seconds;
 
 /** Whether a short run takes a file of the stage on some days only. */
-export const hasTurn = ({ takesTurns = [] }: Stage, file: string): boolean =>
-  takesTurns === true || takesTurns.some((name) => isCalled(file, name));
+export function hasTurn({ takesTurns = [], long = {} }: Stage, file: string): boolean {
+  if (takesTurns === true) return true;
+  const names = takesTurns === "long" ? Object.keys(long) : takesTurns;
+  return names.some((name) => isCalled(file, name));
+}
 
 /** The files in batches, the longest first. */
 export function batchesOf(stage: Stage, files: readonly string[]): readonly Batch[] {
