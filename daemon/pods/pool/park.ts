@@ -1,6 +1,6 @@
 import { limited } from "../../../core/aborting.ts";
 import { type Cidr, type IpPrefix, ipOf, parseMac } from "../../../core/address.ts";
-import { PodnetError } from "../../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import type { Guest } from "../../../guest-init/channel/guest.ts";
 import { GuestTime } from "../../../guest-init/channel/guest-time.ts";
 import type { GuestConfig } from "../../../guest-init/protocol/configure.ts";
@@ -85,6 +85,7 @@ async function rehearse(
   const identity = await guest.ready(limit);
   await guest.configure(rehearsalOf(plan, host), limit);
   await room?.visit(plan.nic.tap, rehearsal.gateway, ipOf(rehearsal.address));
+  await runProgram(guest, limit);
   await guest.configure(parkedConfig, limit);
   // Once more: a pod's configuration, too, finds a link that was parked.
   await guest.configure(rehearsalOf(plan, host), limit);
@@ -93,6 +94,21 @@ async function rehearse(
   await vm.pause(limit);
   await room?.release(plan.nic.tap);
   return { plan, vm, guest, identity, time };
+}
+
+/**
+ * Starts a program, and waits for its end: the guest's kernel does once what a main process or an
+ * exec asks of it. The agent's own program is there whatever the image has, and runs none of the
+ * image's code before there is a pod. A guest that refuses waits without it.
+ */
+async function runProgram(guest: Guest, signal: AbortSignal): Promise<void> {
+  const args = ["/proc/self/exe", "--version"];
+  try {
+    const program = await guest.exec({ args, env: {}, workdir: "/", terminal: false }, signal);
+    for await (const { kind } of program.events) if (kind === "exit") return;
+  } catch (thrown) {
+    if (!isPodnetError(thrown, "AGENT_REFUSED", "UNSUPPORTED")) throw thrown;
+  }
 }
 
 /**
