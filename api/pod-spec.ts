@@ -51,12 +51,22 @@ export interface HyperdSpec {
   readonly id?: string;
   /** Names of the volumes that its containers may have. Absent: none. */
   readonly volumes?: readonly string[];
+  /** Paths of the host that volumes have copies of, by their names. Absent: none. */
+  readonly sources?: Readonly<Record<string, string>>;
+  /** Of its port mappings, of which its rules were made. Absent: none. */
+  readonly whiteLists?: WhiteLists;
   /** The one that is its main process. */
   readonly container?: {
     readonly name: string;
     readonly image: string;
     readonly labels: Readonly<Record<string, string>>;
   };
+}
+
+/** Networks that may reach all ports of a pod, and those that may reach its mapped ports. */
+export interface WhiteLists {
+  readonly internal: readonly string[];
+  readonly external: readonly string[];
 }
 
 /** What a caller of the runtime interface (CRI) said of a pod, returned to it unchanged. */

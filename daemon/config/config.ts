@@ -90,6 +90,8 @@ export interface Config {
   };
   /** Socket of hyperd's REST API; undefined: it is not served. */
   readonly hyperdSocket: string | undefined;
+  /** Directories that its callers may have copies of. */
+  readonly hyperdMountPaths: readonly string[];
   /** Where spans of calls are sent; undefined: none are made. */
   readonly tracesUrl: URL | undefined;
   /** Whether /metrics shows each pod. */
@@ -179,7 +181,9 @@ type Values = Omit<
   | "images"
 > & {
   readonly cri: Omit<z.infer<typeof configSchema>["cri"], "socket"> & { readonly socket?: string };
-  readonly hyperd?: z.infer<typeof configSchema>["hyperd"];
+  readonly hyperd: Omit<z.infer<typeof configSchema>["hyperd"], "socket"> & {
+    readonly socket?: string;
+  };
   readonly tracing?: z.infer<typeof configSchema>["tracing"];
   readonly cni: CniValues;
   readonly overlay: OverlayValues;
@@ -244,7 +248,8 @@ function build(merged: Layer): Config {
       mountPaths: values.cri.mount_paths,
       stream: read("cri.stream_address", values.cri.stream_address, parseEndpoint),
     },
-    hyperdSocket: values.hyperd?.socket,
+    hyperdSocket: values.hyperd.socket,
+    hyperdMountPaths: values.hyperd.mount_paths,
     tracesUrl:
       values.tracing === undefined
         ? undefined

@@ -68,6 +68,7 @@ export function defaultLayer(env: Readonly<Record<string, string | undefined>>):
     "cri.stream_address": "127.0.0.1:0",
     "cri.log_path": "/var/log/pods",
     "cri.mount_paths": ["/var/lib/kubelet/pods"],
+    "hyperd.mount_paths": [],
     "metrics.pods": true,
     firewall: "auto",
     iptables_chain: "HYPER",

@@ -230,6 +230,11 @@ export const configSchema = z.strictObject({
     socket: path.describe(
       "Unix socket of hyperd's REST and gRPC APIs, for root and socket_group; not served when not given",
     ),
+    mount_paths: z
+      .array(path)
+      .describe(
+        "Directories of the host whose files callers of hyperd's API may have copied into containers",
+      ),
   }),
   metrics: z.strictObject({
     pods: z.boolean().describe("/metrics shows the usage of each pod, by its name"),

@@ -12,6 +12,7 @@ export const attachCalls = (parts: ServiceParts, known: KnownPods): readonly Str
   {
     method: "POST",
     path: "/attach",
+    parameters: ["container"],
     role: "operator",
     open(call) {
       const container = known.container(parameter(call, "container"));

@@ -9,7 +9,7 @@ import { type Caller, callerKey } from "../listeners/callers.ts";
 import { peerKey } from "../listeners/peer.ts";
 import { reasonOf } from "../listeners/refusal-reason.ts";
 import { type Answer, errorAnswer, plain } from "./answers.ts";
-import type { Call, Route } from "./routes.ts";
+import { type Call, refuseUnread, type Route } from "./routes.ts";
 
 /** As large as a create of podnet's own API. */
 const mostBytes = limitsOf(PodService.method.create).bytes;
@@ -25,10 +25,11 @@ interface Asked {
 /** What a route is given of a request, whose caller has its role. Throws `PERMISSION_DENIED`. */
 export function callOf(
   { request, caller, signal, closed }: Asked,
-  route: Pick<Route, "method" | "path" | "role">,
+  route: Pick<Route, "method" | "path" | "role" | "parameters">,
   { query, open }: Pick<Call, "query" | "open">,
 ): Call {
   demand(caller.peer, caller.role, route.role, `${route.method} ${route.path}`);
+  refuseUnread({ query }, route);
   return {
     query,
     open,
@@ -38,6 +39,7 @@ export function callOf(
       await caller.turn(closed);
       return bytes.toString("utf8");
     },
+    upload: () => request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>,
     context: {
       values: createContextValues().set(peerKey, caller.peer).set(callerKey, caller),
       signal,

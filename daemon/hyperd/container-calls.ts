@@ -4,11 +4,12 @@ import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { exitCodeOf } from "../pods/process/process-end.ts";
-import { env, json, nothing, plain } from "./answers.ts";
+import { done, env, json, nothing, plain } from "./answers.ts";
 import { containerInfo } from "./containers/container-info.ts";
 import type { Container } from "./containers/container.ts";
 import { endOf, exitCodeOfExec, type KnownExecs } from "./known-execs.ts";
 import type { KnownPods } from "./known-pods.ts";
+import { containerName } from "./requests/container-name.ts";
 import { type Asking, type Call, parameter, type Route } from "./routes.ts";
 
 const sigterm = 15;
@@ -22,6 +23,7 @@ export const containerCalls = (
   {
     method: "GET",
     path: "/container/info",
+    parameters: ["container"],
     role: "viewer",
     answer: (call) => json(containerInfo(known.container(parameter(call, "container")))),
   },
@@ -29,6 +31,7 @@ export const containerCalls = (
   {
     method: "GET",
     path: "/exitcode",
+    parameters: ["container", "exec"],
     role: "operator",
     async answer(call) {
       const found = known.container(parameter(call, "container"));
@@ -46,6 +49,7 @@ export const containerCalls = (
   {
     method: "POST",
     path: "/tty/resize",
+    parameters: ["container", "exec", "h", "w"],
     role: "operator",
     async answer(call) {
       const found = known.container(parameter(call, "container"));
@@ -60,6 +64,7 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   {
     method: "POST",
     path: "/container/start",
+    parameters: ["container"],
     role: "operator",
     async answer(call) {
       const found = known.container(parameter(call, "container"));
@@ -71,6 +76,7 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   {
     method: "POST",
     path: "/container/stop",
+    parameters: ["container"],
     role: "operator",
     async answer(call) {
       const found = known.container(parameter(call, "container"));
@@ -81,7 +87,19 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   },
   {
     method: "POST",
+    path: "/container/rename",
+    parameters: ["oldName", "newName"],
+    role: "operator",
+    async answer(call) {
+      const name = parameter(call, "newName");
+      await renameContainer(known.container(parameter(call, "oldName")), name, call.context, parts);
+      return done(name);
+    },
+  },
+  {
+    method: "POST",
     path: "/container/kill",
+    parameters: ["container", "signal"],
     role: "operator",
     async answer(call) {
       const found = known.container(parameter(call, "container"));
@@ -92,6 +110,7 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
   {
     method: "POST",
     path: "/pod/kill",
+    parameters: ["podName", "container", "signal"],
     role: "operator",
     async answer(call) {
       const row = known.find(parameter(call, "podName"), (id) => `can not find pod ${id}`);
@@ -113,6 +132,21 @@ const endCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
     },
   },
 ];
+
+/** Gives a container another name, which only callers of hyperd's API know it by. */
+export async function renameContainer(
+  found: Container,
+  name: string,
+  context: Asking,
+  parts: ServiceParts,
+): Promise<void> {
+  // docker's names begin with a slash, which hyperd shows and takes.
+  const next = containerName(name.replace(/^\//, ""), "newName");
+  if (next === "")
+    throw invalid("newName", "The container's new name is empty", "Give its new name");
+  note(parts, context, `rename ${shownOf(found)} to ${next}`);
+  await found.rename(next);
+}
 
 /** Sends a signal to a container. */
 export async function kill(

@@ -36,6 +36,7 @@ export const execCalls = (parts: ServiceParts, known: KnownPods, execs: KnownExe
     {
       method: "POST",
       path: "/exec/create",
+      parameters: ["container", "command", "tty"],
       role: "operator",
       answer(call) {
         const found = known.container(parameter(call, "container"));
@@ -47,6 +48,7 @@ export const execCalls = (parts: ServiceParts, known: KnownPods, execs: KnownExe
     {
       method: "POST",
       path: "/exec/start",
+      parameters: ["container", "exec"],
       role: "operator",
       async open(call) {
         const found = known.container(parameter(call, "container"));
@@ -58,6 +60,7 @@ export const execCalls = (parts: ServiceParts, known: KnownPods, execs: KnownExe
     {
       method: "POST",
       path: "/execvm",
+      parameters: ["pod", "command", "tty"],
       role: "operator",
       open: async (call) =>
         streamOf(

@@ -1,12 +1,13 @@
 import { PodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
-import type { ImageProgress } from "../../api/gen/podnet/v1/image_service_pb.ts";
+import type { Image, ImageProgress } from "../../api/gen/podnet/v1/image_service_pb.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { progressStream } from "../api/images/progress-stream.ts";
 import { credentialOf, type SentAuth } from "../images/call-credential.ts";
 import type { StoredImageRow } from "../images/images.ts";
 import { callerKey } from "../listeners/callers.ts";
 import { type Answer, env } from "./answers.ts";
+import { imageFilter } from "./requests/image-filter.ts";
 import { type Asking, type Call, parameter, type Route } from "./routes.ts";
 
 /** Images of podnet's own store. */
@@ -14,18 +15,32 @@ export const imageCalls = (parts: ServiceParts): readonly Route[] => [
   {
     method: "GET",
     path: "/images/get",
+    parameters: ["all", "quiet", "filter", "filters"],
     role: "viewer",
-    answer: () => env({ imagesList: parts.images.list().flatMap(imageLines) }),
+    answer(call) {
+      const [filter, filters] = [parameter(call, "filter"), parameter(call, "filters")];
+      const isWanted = imageFilter({ filter, filters }, "filters");
+      return env({ imagesList: parts.images.list().filter(isWanted).flatMap(imageLines) });
+    },
   },
   {
     method: "POST",
     path: "/image/create",
+    parameters: ["imageName", "tag"],
     role: "operator",
     answer: (call) => pull(call, parts),
   },
   {
+    method: "POST",
+    path: "/image/load",
+    parameters: ["name", "refs"],
+    role: "operator",
+    answer: (call) => load(call, parts),
+  },
+  {
     method: "DELETE",
     path: "/image",
+    parameters: ["imageId", "force", "noprune"],
     role: "operator",
     answer(call) {
       const reference = parameter(call, "imageId");
@@ -103,19 +118,53 @@ export function pullImage(
     (report, signal) => parts.imageJobs.pull(reference, options, report, signal),
     context.signal,
   );
-  return messages(reference, progress);
+  return messages(progress, {
+    first: `Pulling ${printable(reference)}`,
+    last: () => `Status: Downloaded image for ${printable(reference)}`,
+  });
+}
+
+/** Imports an archive, as docker save writes it, under its own names or the one that is given. */
+function load(call: Call, parts: ServiceParts): Answer {
+  if (!["", "{}", "null"].includes(parameter(call, "refs")))
+    throw new PodnetError("UNSUPPORTED", "podnet does not choose among the images of an archive", {
+      field: "refs",
+      hint: "Import the one that is wanted: podnet image import --image",
+    });
+  const name = parameter(call, "name");
+  note(parts, call.context, `import image ${printable(name)}`);
+  const progress = progressStream(
+    (report, signal) =>
+      parts.imageJobs.import({ upload: call.upload() }, { name, choose: "" }, report, signal),
+    call.context.signal,
+  );
+  const body = messages(progress, {
+    first: "Loading",
+    last: ({ names: [first], digest }) => `Loaded image: ${shortName(first ?? digest)}`,
+  });
+  return { status: 200, type: "application/json", body };
 }
 
 const message = (value: object): Uint8Array => Buffer.from(`${JSON.stringify(value)}\r\n`);
 
-/** A pull as docker's clients show it. An error is the last message, after the status was sent. */
+interface Words {
+  readonly first: string;
+  readonly last: (image: Image) => string;
+}
+
+/**
+ * Work on an image as docker's clients show it. An error is the last message, after the status was
+ * sent.
+ */
 async function* messages(
-  reference: string,
   progress: AsyncIterable<ImageProgress>,
+  { first, last }: Words,
 ): AsyncGenerator<Uint8Array> {
-  yield message({ status: `Pulling ${printable(reference)}` });
+  yield message({ status: first });
+  let made: Image | undefined;
   try {
-    for await (const { stage, bytes, totalBytes, image } of progress)
+    for await (const { stage, bytes, totalBytes, image } of progress) {
+      made = image ?? made;
       yield message(
         image === undefined
           ? {
@@ -125,13 +174,14 @@ async function* messages(
             }
           : { status: `Digest: ${image.digest}` },
       );
+    }
   } catch (thrown) {
     const error = toPodnetError(thrown);
     const text = `${error.message} (${error.code})`;
     yield message({ errorDetail: { message: text }, error: text });
     return;
   }
-  yield message({ status: `Status: Downloaded image for ${printable(reference)}` });
+  if (made !== undefined) yield message({ status: last(made) });
 }
 
 /** hyperctl sends what it has of credentials, which may be nothing, as JSON in base64. */

@@ -24,6 +24,7 @@ export const listCalls = (known: KnownPods): readonly Route[] => [
   {
     method: "GET",
     path: "/list",
+    parameters: ["item", "pod", "vm"],
     role: "viewer",
     answer: (call) => {
       const pods = chosen(known, parameter(call, "pod"), parameter(call, "vm"));

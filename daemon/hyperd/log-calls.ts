@@ -23,6 +23,7 @@ export const logCalls = (parts: ServiceParts, known: KnownPods): readonly Route[
   {
     method: "GET",
     path: "/container/logs",
+    parameters: ["container", "stdout", "stderr", "follow", "since", "tail", "timestamps"],
     role: "operator",
     answer(call): Answer {
       const wanted: WantedLogs = {

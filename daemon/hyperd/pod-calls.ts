@@ -33,12 +33,14 @@ export const podCalls = (
   {
     method: "GET",
     path: "/pod/info",
+    parameters: ["podName"],
     role: "viewer",
     answer: (call) => json(podInfoView(known.find(parameter(call, "podName")), parts, known)),
   },
   {
     method: "POST",
     path: "/pod/create",
+    parameters: ["remove"],
     role: "operator",
     answer: (call) => createPod(call, parts, services, inner),
   },
@@ -46,6 +48,7 @@ export const podCalls = (
   {
     method: "POST",
     path: "/pod/labels",
+    parameters: ["podId", "labels", "override"],
     role: "operator",
     answer: (call) => labelPod(call, parts, known),
   },
@@ -59,6 +62,7 @@ const lifeCalls = (
   {
     method: "POST",
     path: "/pod/start",
+    parameters: ["podId"],
     role: "operator",
     async answer(call) {
       const row = known.find(parameter(call, "podId"));
@@ -70,6 +74,7 @@ const lifeCalls = (
   {
     method: "POST",
     path: "/pod/stop",
+    parameters: ["podId", "stopVm"],
     role: "operator",
     async answer(call) {
       if (parameter(call, "stopVm") === "no")
@@ -87,6 +92,7 @@ const lifeCalls = (
   {
     method: "POST",
     path: "/pod/pause",
+    parameters: ["podId"],
     role: "operator",
     async answer(call) {
       const row = known.find(parameter(call, "podId"));
@@ -98,6 +104,7 @@ const lifeCalls = (
   {
     method: "POST",
     path: "/pod/unpause",
+    parameters: ["podId"],
     role: "operator",
     async answer(call) {
       const row = known.find(parameter(call, "podId"));
@@ -109,6 +116,7 @@ const lifeCalls = (
   {
     method: "DELETE",
     path: "/pod",
+    parameters: ["podId"],
     role: "operator",
     async answer(call) {
       const row = known.find(parameter(call, "podId"), (id) => `Can not find that Pod(${id})`);
@@ -160,6 +168,7 @@ export async function create(
   const planned = (podId: string) =>
     isMain ? [] : inner.plan(pod.containers, innerPodOf(pod), podId);
   // What cannot be is refused before there is a machine.
+  inner.checkVolumes(pod.volumes);
   planned("");
   refuseOthersLinks(asked.spec.interfaces, context.values, (i) => `interfaces[${i}]`);
   note({ log }, context, `create ${asked.spec.name ?? ""}`);
@@ -203,6 +212,6 @@ export async function label(
 
 const innerPodOf = ({ files, volumes, tty }: UserPod): InnerPod => ({
   files,
-  volumes: volumes.map(({ name }) => name),
+  volumes,
   tty,
 });

@@ -38,7 +38,11 @@ export function podInfoView(row: PodRow, { records, networks }: ServiceParts, kn
     vm: vmOf(row),
     createdAt: Math.floor(row.createdMs / 1000),
     spec: {
-      volumes: [],
+      volumes: (row.spec.hyperd?.volumes ?? []).map((name) => ({
+        name,
+        source: row.spec.hyperd?.sources?.[name] ?? "",
+        driver: "vfs",
+      })),
       containers: containers.map(containerView),
       labels: row.spec.labels,
       vcpu: sizeOf(row.plan.vm).vcpu,

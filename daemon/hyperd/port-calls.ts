@@ -2,7 +2,10 @@ import { invalid } from "../../api/fields.ts";
 import { validatePorts } from "../../api/validate/ports.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { documentOf } from "../../policy/read-document.ts";
 import { note, type ServiceParts } from "../api/context.ts";
+import { KeyedLock } from "../reconcile/keyed-lock.ts";
+import type { PortSpec } from "../../api/pod-spec.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { env, nothing, plain } from "./answers.ts";
 import { readGo } from "./requests/go-json.ts";
@@ -14,6 +17,7 @@ import {
   portMappings,
   publishedOf,
 } from "./requests/port-mappings.ts";
+import { areOfWhiteLists, whiteListRules } from "./requests/white-lists.ts";
 import type { Asking, Route } from "./routes.ts";
 
 /** Port mappings of pods: listed, added and deleted while they run. */
@@ -21,12 +25,14 @@ export const portCalls = (parts: ServiceParts, known: KnownPods): readonly Route
   {
     method: "GET",
     path: "/pod/{id}/portmappings",
+    parameters: [],
     role: "viewer",
     answer: ({ open: [id = ""] }) => env({ portMappings: mappingsOf(known.find(id)) }),
   },
   {
     method: "PUT",
     path: "/pod/{id}/portmappings/{action}",
+    parameters: [],
     role: "operator",
     async answer({ open: [id = "", action], body, context }) {
       if (action !== "add" && action !== "delete")
@@ -43,6 +49,9 @@ export const portCalls = (parts: ServiceParts, known: KnownPods): readonly Route
 export const mappingsOf = ({ plan }: PodRow): readonly PortMapping[] =>
   (plan.published ?? []).map(mappingView);
 
+/** A pod's mappings and the rules of its white lists change together. */
+const turns = new KeyedLock<string>();
+
 /** Publishes ports, all of them or none. */
 export async function addPorts(
   row: PodRow,
@@ -52,7 +61,26 @@ export async function addPorts(
 ): Promise<void> {
   const ports = validatePorts(mappings.map((each, i) => publishedOf(each, `[${i}]`)));
   note(parts, context, `publish ${row.name}`);
-  await inHyperdsWords(() => parts.pods.changes.publish(row.id, ports));
+  await turns.run(row.id, async () => {
+    await inHyperdsWords(() => parts.pods.changes.publish(row.id, ports));
+    // Until its rules follow, a port is closed to external networks.
+    const { name, spec, plan } = parts.pods.find(row.id);
+    await followPorts({ name, spec, published: plan.published ?? [] }, parts);
+  });
+}
+
+interface PodPorts extends Pick<PodRow, "name" | "spec"> {
+  readonly published: readonly PortSpec[];
+}
+
+/** Rules that came of white lists follow the ports; those of an administrator stay. */
+async function followPorts(
+  { name, spec, published }: PodPorts,
+  { policies }: ServiceParts,
+): Promise<void> {
+  const lists = spec.hyperd?.whiteLists;
+  if (lists === undefined || !areOfWhiteLists(spec.policy)) return;
+  await policies.apply(documentOf({ kind: "pod", name }, whiteListRules(lists, published)));
 }
 
 /** A host port that is taken has hyperd's sentence, in its spelling, which scripts look for. */
@@ -77,6 +105,15 @@ export async function deletePorts(
   context: Asking,
   parts: ServiceParts,
 ): Promise<void> {
+  await turns.run(row.id, () => deleteNow(parts.pods.find(row.id), mappings, context, parts));
+}
+
+async function deleteNow(
+  row: PodRow,
+  mappings: readonly PortMapping[],
+  context: Asking,
+  parts: ServiceParts,
+): Promise<void> {
   const wanted = mappings.map((each, i) => publishedOf(each, `[${i}]`));
   const { published = [] } = row.plan;
   const missing = wanted.findIndex((one) => !published.some((has) => isMapped(has, one)));
@@ -90,5 +127,13 @@ export async function deletePorts(
   }
   const going = published.filter((has) => wanted.some((one) => isMapped(has, one)));
   note(parts, context, `unpublish ${row.name}`);
-  await parts.pods.changes.unpublish(row.id, going);
+  const { name, spec } = row;
+  const left = published.filter((has) => !going.includes(has));
+  await followPorts({ name, spec, published: left }, parts);
+  try {
+    await parts.pods.changes.unpublish(row.id, going);
+  } catch (thrown) {
+    await followPorts({ name, spec, published }, parts);
+    throw thrown;
+  }
 }

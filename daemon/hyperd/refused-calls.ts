@@ -9,6 +9,7 @@ const refused = (
 ): Route => ({
   method,
   path,
+  parameters: "refused",
   role: "viewer",
   answer: () => {
     throw new PodnetError("UNSUPPORTED", `podnet ${what}`, { hint });
@@ -16,16 +17,14 @@ const refused = (
 });
 
 const machines = "makes a machine with its pod, and none without";
-const images = "does not build, load, save or push images for hyperctl";
+const images = "does not build, save or push images for hyperctl";
 
 /** What hyperd answers and podnet does not. */
 export const refusedCalls: readonly Route[] = [
-  refused("POST", "/container/rename", "does not rename containers"),
   refused("POST", "/container/commit", "does not make images of containers"),
   refused("POST", "/vm/create", machines),
   refused("DELETE", "/vm", machines),
   refused("POST", "/image/build", images, "Import an archive: podnet image import"),
-  refused("POST", "/image/load", images, "Import an archive: podnet image import"),
   refused("POST", "/image/push", images),
   refused("GET", "/images/save", images),
   refused("POST", "/auth", "does not take credentials", "Put them into images.auth_file"),

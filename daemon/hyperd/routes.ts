@@ -1,4 +1,6 @@
 import type { HandlerContext } from "@connectrpc/connect";
+import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import type { Role } from "../../api/roles.ts";
 import type { Answer } from "./answers.ts";
 import type { Written } from "./stdcopy.ts";
@@ -14,6 +16,8 @@ export interface Call {
   header(name: string): string;
   /** The body. Throws `LIMIT_REACHED`. */
   body(): Promise<string>;
+  /** The body as it comes, which may be long. */
+  upload(): AsyncIterable<Uint8Array>;
   readonly context: Asking;
 }
 
@@ -22,6 +26,8 @@ interface AnyRoute {
   /** Without the version. A part in braces may be anything. */
   readonly path: string;
   readonly role: Role;
+  /** Names of its parameters, or that it is refused whatever it is given. */
+  readonly parameters: readonly string[] | "refused";
 }
 
 /** A call with one answer. */
@@ -43,24 +49,54 @@ export interface StreamRoute extends AnyRoute {
   open(call: Call): Promise<OpenStream>;
 }
 
-/** A parameter's first value, as Go has it; empty when it is absent. */
+/** A parameter's value by its name in any case; empty when it is absent. */
 export const parameter = ({ query }: Pick<Call, "query">, name: string): string =>
-  query.get(name) ?? "";
+  query.get(name.toLowerCase()) ?? "";
+
+/** Throws `INVALID_ARGUMENT` for a parameter that would be passed over. */
+export function refuseUnread(
+  { query }: Pick<Call, "query">,
+  { method, path, parameters }: Pick<AnyRoute, "method" | "path" | "parameters">,
+): void {
+  if (parameters === "refused") return;
+  const known = new Set(parameters.map((each) => each.toLowerCase()));
+  for (const name of new Set(query.keys())) {
+    const times = query.getAll(name).length;
+    if (known.has(name) && times === 1) continue;
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      known.has(name)
+        ? `Parameter ${printable(name)} is there ${times} times`
+        : `${method} ${path} has no parameter ${printable(name)}`,
+      {
+        field: printable(name),
+        hint: known.has(name)
+          ? "Give it once"
+          : parameters.length === 0
+            ? "Leave it out"
+            : `It has ${parameters.join(", ")}`,
+      },
+    );
+  }
+}
 
 /** A parameter that says yes, in one of hyperd's ways. */
 export const saysYes = (call: Pick<Call, "query">, name: string): boolean =>
   ["yes", "true", "on", "1"].includes(parameter(call, name).toLowerCase());
 
-/** A request's target: its path without the version, and its parameters. Pure. */
+/**
+ * A request's target: its path without the version, and its parameters, whose names are in lower
+ * case: hyperctl itself writes podId and podID. Pure.
+ */
 export function readTarget(target: string): {
   readonly path: string;
   readonly query: URLSearchParams;
 } {
-  const [path = "", ...query] = target.split("?");
-  return {
-    path: path.replace(/^\/v[0-9][0-9.]*(?=\/)/, ""),
-    query: new URLSearchParams(query.join("?")),
-  };
+  const [path = "", ...rest] = target.split("?");
+  const query = new URLSearchParams();
+  for (const [name, value] of new URLSearchParams(rest.join("?")))
+    query.append(name.toLowerCase(), value);
+  return { path: path.replace(/^\/v[0-9][0-9.]*(?=\/)/, ""), query };
 }
 
 /** The route of a method and path, and what stands in its braces. Pure. */

@@ -79,7 +79,7 @@ export async function serveHyperd(
 }
 
 /** All that is answered by REST. */
-function hyperdRoutes(
+export function hyperdRoutes(
   parts: ServiceParts,
   known: KnownPods,
   execs: KnownExecs,

@@ -16,6 +16,7 @@ export const statsCalls = (parts: ServiceParts, known: KnownPods): readonly Rout
   {
     method: "GET",
     path: "/pod/stats",
+    parameters: ["podId"],
     role: "viewer",
     answer: async (call) =>
       json(await statsOf(known.find(parameter(call, "podId")), parts, call.context.signal)),

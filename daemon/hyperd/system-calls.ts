@@ -10,16 +10,18 @@ export const hyperdVersion = "1.1.0";
 
 /** What the host is, and whether podnetd answers. */
 export const systemCalls = (parts: ServiceParts, known: KnownPods): readonly Route[] => [
-  { method: "GET", path: "/_ping", role: "viewer", answer: () => plain("OK") },
+  { method: "GET", path: "/_ping", parameters: [], role: "viewer", answer: () => plain("OK") },
   {
     method: "GET",
     path: "/version",
+    parameters: [],
     role: "viewer",
     answer: () => env({ ID: nodeId, Version: hyperdVersion }),
   },
   {
     method: "GET",
     path: "/info",
+    parameters: [],
     role: "viewer",
     answer: () => {
       const info = systemInfo(parts, known);

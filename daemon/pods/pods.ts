@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import type { InlineRules } from "../../api/pod-spec.ts";
+import type { HyperdSpec, InlineRules } from "../../api/pod-spec.ts";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import {
@@ -337,6 +337,13 @@ export class Pods implements RunningPorts {
       const labels = changedLabels(row.spec.labels, change);
       if (!isDeepStrictEqual(labels, row.spec.labels))
         this.#parts.records.setLabels(row, this.#live.get(row.id), labels);
+    });
+  }
+
+  /** Keeps other words of a caller of hyperd's API for a pod, which mean nothing to podnet. */
+  setHyperd(id: PodId, hyperd: HyperdSpec): Promise<PodRow> {
+    return this.#turn(id, async (row) => {
+      this.#parts.records.setHyperd(row, this.#live.get(id), hyperd);
     });
   }
 

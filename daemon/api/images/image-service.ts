@@ -4,6 +4,7 @@ import type * as wire from "../../../api/gen/podnet/v1/image_service_pb.ts";
 import { validateCredential } from "../../../api/validate/credential.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
+import { hasLabel } from "../../images/has-label.ts";
 import { pullPolicies } from "../../images/image-jobs.ts";
 import { note, type ServiceParts } from "../context.ts";
 import { isAdmin, streamImport } from "./import-stream.ts";
@@ -64,12 +65,6 @@ export function imageService(parts: ServiceParts): ServiceImpl<typeof wire.Image
       return { images: images.prune({ all, untilMs }, planOnly).map(imageView) };
     },
   };
-}
-
-function hasLabel(labels: Readonly<Record<string, string>>, asked: string): boolean {
-  const at = asked.indexOf("=");
-  const name = at < 0 ? asked : asked.slice(0, at);
-  return Object.hasOwn(labels, name) && (at < 0 || labels[name] === asked.slice(at + 1));
 }
 
 /** Images without a name come last. */

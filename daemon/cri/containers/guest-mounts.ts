@@ -5,6 +5,7 @@ import {
   fstatSync,
   opendirSync,
   openSync,
+  readlinkSync,
   readSync,
   realpathSync,
   statSync,
@@ -52,16 +53,8 @@ export function guestMounts(
       const { hostPath, readonly } = mount;
       if (mount.propagation !== MountPropagation.PROPAGATION_PRIVATE)
         throw cannot("propagate mounts between host and container", field);
-      const source = realOf(hostPath, field);
-      if (!within.some((directory) => isIn(source, directory)))
-        throw new PodnetError(
-          "PERMISSION_DENIED",
-          `"${printable(hostPath)}" of the host cannot be in a container`,
-          {
-            field: `${field}.host_path`,
-            hint: "Files are copied from the directories in cri.mount_paths alone",
-          },
-        );
+      const pathField = `${field}.host_path`;
+      const source = sourceOf(hostPath, { within, setting: "cri.mount_paths", field: pathField });
       const shared = sharedDirectory(source, target, readonly);
       if (shared !== undefined) return [shared];
       const own = [...ownCopies, ...writable].includes(target);
@@ -71,6 +64,45 @@ export function guestMounts(
         throw cannot(`let a container write to "${printable(hostPath)}" of the host`, field);
       return copied;
     });
+}
+
+/** What of the host may be copied, by which setting, and the field that asks for it. */
+interface Allowed {
+  readonly within: readonly string[];
+  readonly setting: string;
+  readonly field: string;
+}
+
+/**
+ * Read-only copies of files and directories of the host, made now, as one container has them.
+ * Throws as `guestMounts` does.
+ */
+export function hostCopies(
+  sources: readonly {
+    readonly hostPath: string;
+    readonly target: string;
+    readonly field: string;
+  }[],
+  allowed: Omit<Allowed, "field">,
+): GuestMount[] {
+  const copies = new Copies();
+  return sources
+    .toSorted((a, b) => depthOf(a.target) - depthOf(b.target))
+    .flatMap(({ hostPath, target, field }) => {
+      const source = sourceOf(hostPath, { ...allowed, field });
+      return copies.of(source, source, target, true, field, 0);
+    });
+}
+
+/** A path that may be copied from. Throws `INVALID_ARGUMENT`, `PERMISSION_DENIED`. */
+function sourceOf(hostPath: string, { within, setting, field }: Allowed): string {
+  const source = realOf(hostPath, field);
+  if (within.some((directory) => isIn(source, directory))) return source;
+  throw new PodnetError(
+    "PERMISSION_DENIED",
+    `"${printable(hostPath)}" of the host cannot be in a container`,
+    { field, hint: `Files are copied from the directories in ${setting} alone` },
+  );
 }
 
 /** A mount below another one comes after it. */
@@ -128,7 +160,7 @@ function realOf(path: string, field: string): string {
     return perform("file", "look at mount", () => realpathSync(path));
   } catch (cause) {
     throw new PodnetError("INVALID_ARGUMENT", `There is no "${printable(path)}" on the host`, {
-      field: `${field}.host_path`,
+      field,
       hint: "Give an absolute path of a file or directory",
       cause,
     });
@@ -161,6 +193,9 @@ class Copies {
     );
     let directory: GuestDirectory;
     try {
+      // Who owns a directory may have put a link in its place since it was looked at.
+      const opened = perform("file", "look at mount", () => readlinkSync(`/proc/self/fd/${fd}`));
+      if (opened !== source) throw cannot(`follow "${printable(source)}", which has moved`, field);
       const stat = fstatSync(fd);
       const { uid, gid, mode } = stat;
       this.#count(stat.isFile() ? stat.size : 0, field, source);

@@ -5,13 +5,22 @@ import type { Database } from "../../store/database.ts";
 import { integer, json, optionalInteger, optionalText, type Row, text } from "../../store/rows.ts";
 
 /** What is laid into a container, as JSON has it. */
-export type StoredMount = ({ readonly base64: string } | { readonly volume: string }) & {
+export type StoredMount = StoredFile | StoredSource;
+
+type StoredFile = ({ readonly base64: string } | { readonly volume: string }) & {
   readonly path: string;
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
   readonly readOnly: boolean;
 };
+
+/** A file or directory of the host, which is copied each time; `name` is its volume's. */
+interface StoredSource {
+  readonly source: string;
+  readonly name: string;
+  readonly path: string;
+}
 
 /** A container as decided: an image may have another config later. Plain JSON. */
 export interface ContainerPlan {

@@ -186,6 +186,30 @@ export class SandboxContainers implements AsyncDisposable {
     });
   }
 
+  /** Gives a container another name. Throws `NAME_IN_USE` where one of its pod has it. */
+  rename(id: string, name: string): Promise<ContainerRow> {
+    const { podId } = this.find(id);
+    return this.#locks.run(podId, () =>
+      this.#locks.run(id, () => {
+        const row = this.find(id);
+        const taken = this.of(podId).some(
+          (each) => each.id !== id && each.plan.metadata.name === name,
+        );
+        if (taken)
+          throw new PodnetError(
+            "NAME_IN_USE",
+            `The pod has a container ${printable(name)} already`,
+            {
+              field: "name",
+              hint: "Choose another name, or remove that container first",
+            },
+          );
+        const metadata = { ...row.plan.metadata, name };
+        return Promise.resolve(this.#become(row, { plan: { ...row.plan, metadata } }));
+      }),
+    );
+  }
+
   /** Starts a container that was made. Throws `WRONG_STATE`, `PROCESS_FAILED`. */
   start(id: string): Promise<void> {
     return this.#locks.run(id, async () => {

@@ -36,7 +36,11 @@ export function containerView({ id, name, facts, row: { plan } }: Container) {
       })),
     ),
     env: facts.variables.map((env) => ({ env, value: "(not shown)" })),
-    volumeMounts: [],
+    volumeMounts: facts.volumes.map(({ name: volume, path, readOnly }) => ({
+      name: volume,
+      mountPath: path,
+      readOnly,
+    })),
     labels: facts.labels,
   };
 }

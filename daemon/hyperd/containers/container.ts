@@ -23,6 +23,8 @@ export interface Container {
   /** Ends it within this time, unless given as long as hyperd would wait. */
   stop(ms: number | undefined, signal: AbortSignal): Promise<void>;
   kill(signal: number): Promise<void>;
+  /** Gives it another name, which no other container of its pod has. */
+  rename(name: string): Promise<void>;
   /** Its process, if it has been started. Throws where that cannot be reached. */
   held(): Attachable | undefined;
   /** Its process once it has been started; undefined if it is removed before. */
@@ -51,6 +53,14 @@ interface ContainerFacts {
   readonly args: readonly string[];
   readonly variables: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
+  readonly volumes: readonly MountedVolume[];
+}
+
+/** A volume of the pod in a container. */
+export interface MountedVolume {
+  readonly name: string;
+  readonly path: string;
+  readonly readOnly: boolean;
 }
 
 export type Course =

@@ -27,6 +27,7 @@ export function innerCalls(
     {
       method: "POST",
       path: "/container/create",
+      parameters: ["podId"],
       role: "operator",
       async answer(call) {
         const row = known.find(parameter(call, "podId"));
@@ -34,8 +35,20 @@ export function innerCalls(
         return done(await createContainer(row, asked, call.context, parts, inner), 201);
       },
     },
-    { method: "POST", path: "/container/remove", role: "operator", answer: remove },
-    { method: "DELETE", path: "/container", role: "operator", answer: remove },
+    {
+      method: "POST",
+      path: "/container/remove",
+      parameters: ["container"],
+      role: "operator",
+      answer: remove,
+    },
+    {
+      method: "DELETE",
+      path: "/container",
+      parameters: ["container"],
+      role: "operator",
+      answer: remove,
+    },
   ];
 }
 
@@ -58,7 +71,12 @@ export async function createContainer(
       field: "ports",
       hint: "Publish them at the pod: PUT /pod/ID/portmappings/add",
     });
-  const pod = { files: [], volumes: row.spec.hyperd?.volumes ?? [], tty: false };
+  const { volumes = [], sources = {} } = row.spec.hyperd ?? {};
+  const pod = {
+    files: [],
+    volumes: volumes.map((name) => ({ name, source: sources[name] ?? "" })),
+    tty: false,
+  };
   const planned = inner.plan([asked], pod, row.id, () => "container");
   note(parts, context, `create container ${printable(asked.name)} in ${row.name}`);
   const [first] = planned;

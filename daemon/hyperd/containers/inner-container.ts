@@ -3,6 +3,7 @@ import { chosenLines } from "../../api/process/process-stream.ts";
 import type { ContainerRow } from "../../cri/containers/rows.ts";
 import type { PodRow } from "../../pods/store/pod-row.ts";
 import type { Container, Course } from "./container.ts";
+import { volumesOf } from "./inner-plan.ts";
 import type { InnerContainers } from "./inner-containers.ts";
 
 /** One of the containers in a pod's machine. */
@@ -28,6 +29,7 @@ export function innerContainerOf(
       args: start.args.slice(1),
       variables: env.map((each) => each.env),
       labels: plan.labels,
+      volumes: volumesOf(plan, row.spec.hyperd?.volumes),
     },
     get course() {
       return courseOf(inner.find(id));
@@ -36,6 +38,7 @@ export function innerContainerOf(
     start: () => inner.startOne(id),
     stop: (ms, signal) => inner.stop(id, signal, ms),
     kill: (signal) => inner.kill(id, signal),
+    rename: (to) => inner.rename(id, to),
     held: () => inner.held(id),
     next: (signal) => inner.next(id, signal),
     over: () => inner.over(id),

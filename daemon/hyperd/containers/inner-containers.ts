@@ -8,6 +8,7 @@ import type { ServiceParts } from "../../api/context.ts";
 import { sweepRecords } from "../../cri/containers/container-log.ts";
 import { containersOf, guestMs } from "../../cri/containers/machine-of.ts";
 import type { FollowedContainer } from "../../cri/containers/followed-container.ts";
+import type { GuestMount } from "../../cri/containers/guest-mounts.ts";
 import type { ContainerRow } from "../../cri/containers/rows.ts";
 import { SandboxContainers } from "../../cri/containers/sandbox-containers.ts";
 import type { CreateOptions } from "../../pods/lifecycle/starts.ts";
@@ -111,8 +112,17 @@ export class InnerContainers implements AsyncDisposable {
   ): InnerContainer[] {
     return containers.map((each, i) => {
       const image = this.#parts.images.findImage(each.image);
-      return innerContainer(each, pod, image, this.logs.of(podId), field(i));
+      const planned = innerContainer(each, pod, image, this.logs.of(podId), field(i));
+      // What of the host cannot be copied is refused before there is a container.
+      this.#mountsOf(planned.plan);
+      return planned;
     });
+  }
+
+  /** Throws for volumes whose source cannot be copied, which no container may refer to yet. */
+  checkVolumes(volumes: InnerPod["volumes"]): void {
+    for (const { name, source } of volumes)
+      if (source !== "") this.#mountsOf({ again: [{ source, name, path: "/checked" }] });
   }
 
   async create(row: PodRow, { plan, image }: InnerContainer): Promise<ContainerRow> {
@@ -123,7 +133,7 @@ export class InnerContainers implements AsyncDisposable {
         `Pod ${row.name} has a container ${printable(metadata.name)} already`,
         { field: "name", hint: "Choose another name, or remove that container first" },
       );
-    return await this.#all.create(row.id, plan, image, guestMountsOf(plan));
+    return await this.#all.create(row.id, plan, image, this.#mountsOf(plan));
   }
 
   /** Starts one that was made, or makes one again that has ended. One that runs is started. */
@@ -131,7 +141,7 @@ export class InnerContainers implements AsyncDisposable {
     const row = this.#all.find(id);
     if (row.state === "ended") {
       const image = this.#parts.images.findImage(row.plan.digest);
-      await this.#all.again(id, image, guestMountsOf(row.plan));
+      await this.#all.again(id, image, this.#mountsOf(row.plan));
     }
     await this.#all.start(id);
     this.#wake(id);
@@ -178,6 +188,11 @@ export class InnerContainers implements AsyncDisposable {
     }
   }
 
+  /** Gives a container another name. */
+  async rename(id: string, name: string): Promise<void> {
+    await this.#all.rename(id, name);
+  }
+
   /** Removes what pods that are gone have left, and lets those go who wait for their containers. */
   sweep(): void {
     const { pods, config } = this.#parts;
@@ -206,6 +221,10 @@ export class InnerContainers implements AsyncDisposable {
     const isRunning = this.#all.search(id)?.state === "running";
     const found = isRunning ? this.#all.followed(id) : undefined;
     for (const over of waiting) over(found);
+  }
+
+  #mountsOf(plan: Pick<ContainerRow["plan"], "again">): GuestMount[] {
+    return guestMountsOf(plan, this.#parts.config.hyperdMountPaths);
   }
 
   #rotate(): void {

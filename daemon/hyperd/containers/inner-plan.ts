@@ -7,20 +7,20 @@ import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { parseUserText } from "../../../core/user-text.ts";
 import { planContainer } from "../../cri/containers/container-spec.ts";
-import type { GuestMount } from "../../cri/containers/guest-mounts.ts";
+import { type GuestMount, hostCopies } from "../../cri/containers/guest-mounts.ts";
 import type { ContainerPlan, StoredMount } from "../../cri/containers/rows.ts";
 import { ContainerConfigSchema } from "../../cri/gen/cri_pb.ts";
 import type { FoundImage } from "../../pods/process/plan-process.ts";
+import type { MountedVolume } from "./container.ts";
 import { containerName } from "../requests/container-name.ts";
 import { filesOf } from "../requests/pod-files.ts";
-import type { UserContainer, UserFile } from "../requests/user-pod.ts";
+import type { UserContainer, UserFile, UserVolume } from "../requests/user-pod.ts";
 
 const most = { files: 256, fileBytes: 512 * 1024 } as const;
 
 export interface InnerPod {
   readonly files: readonly UserFile[];
-  /** Names of its volumes. */
-  readonly volumes: readonly string[];
+  readonly volumes: readonly Pick<UserVolume, "name" | "source">[];
   readonly tty: boolean;
 }
 
@@ -77,13 +77,55 @@ export function innerContainer(
   };
 }
 
-/** What is laid into a container, as its plan has it. */
-export const guestMountsOf = ({ again = [] }: ContainerPlan): GuestMount[] =>
-  again.map((mount) => {
-    if (!("base64" in mount)) return mount;
+/**
+ * What is laid into a container, as its plan has it, with copies of the host's files as they are
+ * now. `within` are the directories that may be copied from. Throws `PERMISSION_DENIED`,
+ * `INVALID_ARGUMENT`, `UNSUPPORTED`, `LIMIT_REACHED`.
+ */
+export function guestMountsOf(
+  { again = [] }: Pick<ContainerPlan, "again">,
+  within: readonly string[],
+): GuestMount[] {
+  const sources = again.flatMap((mount) =>
+    "source" in mount
+      ? [{ hostPath: mount.source, target: mount.path, field: `volumes["${mount.name}"].source` }]
+      : [],
+  );
+  const own = again.flatMap((mount): GuestMount[] => {
+    if ("source" in mount) return [];
+    if (!("base64" in mount)) return [mount];
     const { base64, ...rest } = mount;
-    return { ...rest, data: Buffer.from(base64, "base64") };
+    return [{ ...rest, data: Buffer.from(base64, "base64") }];
   });
+  const copies = hostCopies(sources, { within, setting: "hyperd.mount_paths" });
+  // What is in a directory comes after it.
+  return [...copies, ...own].toSorted((a, b) => depthOf(a) - depthOf(b));
+}
+
+const depthOf = ({ path }: Pick<GuestMount, "path">): number => path.split("/").length;
+
+/** How a volume is called in the machine: containers share it by that. */
+const hashOf = (volume: string): string =>
+  createHash("sha256").update(`hyperd ${volume}`).digest("hex").slice(0, 32);
+
+/** The volumes of a container by the names that their pod gave them; others have an empty name. */
+export const volumesOf = (
+  { again = [] }: Pick<ContainerPlan, "again">,
+  names: readonly string[] = [],
+): MountedVolume[] =>
+  again.flatMap((mount) =>
+    "source" in mount
+      ? [{ name: mount.name, path: mount.path, readOnly: true }]
+      : "volume" in mount
+        ? [
+            {
+              name: names.find((name) => hashOf(name) === mount.volume) ?? "",
+              path: mount.path,
+              readOnly: mount.readOnly,
+            },
+          ]
+        : [],
+  );
 
 function groupOf(group: string, field: string): bigint {
   if (/^\d{1,10}$/.test(group)) return BigInt(group);
@@ -93,7 +135,6 @@ function groupOf(group: string, field: string): bigint {
   });
 }
 
-/** Directories first, such that a file may be in one. */
 function mountsOf(container: UserContainer, pod: InnerPod, field: string): StoredMount[] {
   if (container.files.length > most.files)
     throw new PodnetError("LIMIT_REACHED", `A container may have ${most.files} files`, {
@@ -101,14 +142,22 @@ function mountsOf(container: UserContainer, pod: InnerPod, field: string): Store
       hint: "Put them into the image",
       details: { limit: most.files },
     });
-  const volumes = container.volumes.map(({ path, volume, readonly, detail }, i) => {
+  const volumes = container.volumes.map(({ path, volume, readonly, detail }, i): StoredMount => {
     const where = `${field}.volumes[${i}]`;
     const name = detail?.name || volume;
-    if (detail === undefined && !pod.volumes.includes(name))
+    const { source } = detail ?? pod.volumes.find((each) => each.name === name) ?? {};
+    if (source === undefined)
       throw invalid(`${where}.volume`, `The pod has no volume "${printable(name)}"`, "Add it");
+    if (source !== "" && !readonly)
+      throw new PodnetError(
+        "UNSUPPORTED",
+        `What a container writes to "${printable(source)}" would not reach the host`,
+        { field: `${where}.readOnly`, hint: "Set readOnly: the container gets a copy" },
+      );
+    if (source !== "") return { source, name, path: pathOf(path, `${where}.path`) };
     return {
       path: pathOf(path, `${where}.path`),
-      volume: createHash("sha256").update(`hyperd ${name}`).digest("hex").slice(0, 32),
+      volume: hashOf(name),
       readOnly: readonly,
       mode: 0o777,
       uid: 0,

@@ -31,6 +31,7 @@ export function mainContainer(row: PodRow, process: ProcessPlan, parts: ServiceP
       args: process.args.slice(1),
       variables: env.map((each) => each.env),
       labels: container?.labels ?? {},
+      volumes: [],
     },
     get course() {
       return courseOf(row, parts);
@@ -45,6 +46,15 @@ export function mainContainer(row: PodRow, process: ProcessPlan, parts: ServiceP
     },
     async kill(signal) {
       await processOf(row, parts).access.signal(signal);
+    },
+    async rename(to) {
+      const { hyperd } = pods.find(row.id).spec;
+      if (hyperd?.container === undefined)
+        throw new PodnetError("UNSUPPORTED", `Pod ${row.name} was not created by hyperd's API`, {
+          field: "oldName",
+          hint: "Its container has the pod's name, which stays",
+        });
+      await pods.setHyperd(row.id, { ...hyperd, container: { ...hyperd.container, name: to } });
     },
     held: () => heldProcess(row, parts),
     next: (signal) => nextProcess(row.id, undefined, parts, signal),

@@ -1,10 +1,12 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import { validateSignal } from "../../../api/validate/exec.ts";
+import { invalid } from "../../../api/fields.ts";
 import { abortable } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
+import { printable } from "../../../core/names.ts";
 import { note, type ServiceParts } from "../../api/context.ts";
 import { attach } from "../attach-calls.ts";
-import { exitCodeOfContainer, kill, resize, shownOf } from "../container-calls.ts";
+import { exitCodeOfContainer, kill, renameContainer, resize, shownOf } from "../container-calls.ts";
 import { containerInfo } from "../containers/container-info.ts";
 import { createExec, execInVm, startExec, streamOf } from "../exec-calls.ts";
 import { ContainerInfoSchema, type PublicAPI } from "../gen/hyperd_pb.ts";
@@ -50,8 +52,20 @@ export function containerMethods(
       return {};
     },
 
-    async containerSignal({ containerID, signal }, context) {
-      await kill(known.container(containerID), Number(signal), context, parts);
+    async containerSignal({ podID, containerID, signal }, context) {
+      const found = known.container(containerID);
+      if (podID !== "" && known.find(podID).id !== found.row.id)
+        throw invalid(
+          "podID",
+          `${shownOf(found)} is not in pod ${printable(podID)}`,
+          "Give its own pod, or none",
+        );
+      await kill(found, Number(signal), context, parts);
+      return {};
+    },
+
+    async containerRename({ oldContainerName, newContainerName }, context) {
+      await renameContainer(known.container(oldContainerName), newContainerName, context, parts);
       return {};
     },
 

@@ -9,6 +9,7 @@ import {
   PodInfoSchema,
   PodStatsSchema,
 } from "../gen/hyperd_pb.ts";
+import { imageFilter } from "../requests/image-filter.ts";
 import { imageId, pullImage, removeImage, shortName } from "../image-calls.ts";
 import { type KnownExecs } from "../known-execs.ts";
 import { type KnownPods } from "../known-pods.ts";
@@ -26,6 +27,7 @@ import { isDamaged } from "../../pods/store/pod-rows.ts";
 import { containerMethods } from "./container-methods.ts";
 import { messageOf } from "./message-of.ts";
 import type { PodServices } from "../services/pod-services.ts";
+import { refusingUnknown } from "./unknown-fields.ts";
 import { userPodOf, userServicesOf } from "./user-pod-of.ts";
 
 type Methods = Partial<ServiceImpl<typeof PublicAPI>>;
@@ -37,17 +39,18 @@ export const publicApi = (
   execs: KnownExecs,
   services: PodServices,
   inner: InnerContainers,
-): Methods => ({
-  ping: () => ({ hyperdStats: "OK" }),
-  version: () => ({ version: hyperdVersion, apiVersion: hyperdVersion }),
-  info: () => messageOf(InfoResponseSchema, systemInfo(parts, known)),
-  ...podMethods(parts, known, services, inner),
-  ...serviceMethods(known, services),
-  ...containerMethods(parts, known, execs, inner),
-  ...portMethods(parts, known),
-  ...imageMethods(parts),
-  ...refusedMethods,
-});
+): Methods =>
+  refusingUnknown({
+    ping: () => ({ hyperdStats: "OK" }),
+    version: () => ({ version: hyperdVersion, apiVersion: hyperdVersion }),
+    info: () => messageOf(InfoResponseSchema, systemInfo(parts, known)),
+    ...podMethods(parts, known, services, inner),
+    ...serviceMethods(known, services),
+    ...containerMethods(parts, known, execs, inner),
+    ...portMethods(parts, known),
+    ...imageMethods(parts),
+    ...refusedMethods,
+  });
 
 function podMethods(
   parts: ServiceParts,
@@ -171,14 +174,12 @@ function serviceMethods(known: KnownPods, services: PodServices): Methods {
 
 function imageMethods(parts: ServiceParts): Methods {
   return {
-    imageList({ filter, filterArgs }) {
-      if (filter !== "" || !["", "{}", "null"].includes(filterArgs))
-        throw new PodnetError("UNSUPPORTED", "podnet does not filter images", {
-          field: filter === "" ? "filterArgs" : "filter",
-          hint: "Ask for all of them",
-        });
-      return { imageList: parts.images.list().map(imageView) };
-    },
+    imageList: ({ filter, filterArgs }) => ({
+      imageList: parts.images
+        .list()
+        .filter(imageFilter({ filter, filters: filterArgs }, "filterArgs"))
+        .map(imageView),
+    }),
     async *imagePull({ image, tag, auth }, context) {
       const sent = auth && {
         ...auth,
@@ -210,6 +211,5 @@ const refused = (what: string) => (): never => {
 
 /** What hyperd answers and podnet does not. */
 const refusedMethods: Methods = {
-  containerRename: refused("does not rename containers"),
   imagePush: refused("does not push images for hyperctl"),
 };

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import type { PodSpecSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { invalid } from "../../../api/fields.ts";
@@ -12,6 +12,7 @@ import {
 import { isDnsLabel, printable } from "../../../core/names.ts";
 import { containerName, idPattern } from "./container-name.ts";
 import { filesOf } from "./pod-files.ts";
+import { whiteListRules, whiteListsOf } from "./white-lists.ts";
 import { mainOf } from "./main-of.ts";
 import { publishedOf } from "./port-mappings.ts";
 import { refuseUnsupported } from "./refusals.ts";
@@ -23,6 +24,7 @@ interface NamedNetwork {
   readonly bridge: string;
 }
 
+type PublishedPortInit = NonNullable<Spec["ports"]>[number];
 type Spec = Exclude<MessageInitShape<typeof PodSpecSchema>, { readonly $typeName: string }>;
 
 /**
@@ -43,6 +45,8 @@ export function podRequest(
       "Use at most 128 letters, digits, _, . and -, with a letter or a digit first",
     );
   const container = mainOf(pod);
+  const ports = portsOf(pod);
+  const whiteLists = whiteListsOf(pod);
   const spec: Spec = {
     name: podName(id),
     hostname: pod.hostname,
@@ -50,7 +54,10 @@ export function podRequest(
     resources: resourcesOf(pod),
     interfaces: pod.interfaces.map((each, i) => interfaceOf(each, networks, `interfaces[${i}]`)),
     ...dnsOf(pod),
-    ports: portsOf(pod),
+    ports,
+    ...(whiteLists === undefined
+      ? {}
+      : { policy: whiteListRules(whiteLists, ports.map(insideOf)) as JsonObject }),
     ...(container === undefined ? {} : containerOf(container, pod)),
   };
   const asked = validateCreate(create(CreatePodRequestSchema, { spec }), defaults);
@@ -59,7 +66,10 @@ export function podRequest(
     ...asked,
     spec: {
       ...asked.spec,
-      hyperd: hyperdOf(pod, id),
+      hyperd: {
+        ...hyperdOf(pod, id),
+        ...(whiteLists === undefined ? {} : { whiteLists }),
+      },
       // hyperd's create boots the machine, and its start the container.
       ...(process === undefined ? {} : { process: { ...process, deferred: true } }),
     },
@@ -82,7 +92,13 @@ function podName(id: string): string {
 
 function hyperdOf(pod: UserPod, id: string): HyperdSpec {
   const named = id === "" || isDnsLabel(id) ? {} : { id };
-  const volumes = pod.volumes.length === 0 ? {} : { volumes: pod.volumes.map(({ name }) => name) };
+  const sourced = pod.volumes.filter(({ source }) => source !== "");
+  const volumes = {
+    ...(pod.volumes.length === 0 ? {} : { volumes: pod.volumes.map(({ name }) => name) }),
+    ...(sourced.length === 0
+      ? {}
+      : { sources: Object.fromEntries(sourced.map(({ name, source }) => [name, source])) }),
+  };
   const container = mainOf(pod);
   if (container === undefined) return { ...named, ...volumes };
   const { image, labels } = container;
@@ -116,6 +132,12 @@ const portsOf = ({ portmappings, containers }: UserPod): NonNullable<Spec["ports
     ),
   ),
 ];
+
+const insideOf = ({ podPort = 0, count = 1, protocol = "" }: PublishedPortInit) => ({
+  podPort,
+  count,
+  protocol,
+});
 
 /** An interface, whose bridge may be that of a network of podnet's. */
 function interfaceOf(

@@ -10,19 +10,12 @@ const none = "Leave it out";
 
 /** Throws `UNSUPPORTED` for what of a pod podnet cannot honour. Pure. */
 export function refuseUnsupported(pod: UserPod): void {
-  const lists = pod.portmappingwhitelists;
   refuseFirst([
     [
       !["", "kubernetes"].includes(pod.type),
       "type",
       "podnet has no pods of this type",
       `${none}, or write "kubernetes"`,
-    ],
-    [
-      (lists?.internalnetworks.length ?? 0) + (lists?.externalnetworks.length ?? 0) > 0,
-      "portmappingWhiteLists",
-      "podnet does not take white lists of port mappings",
-      "Write a policy instead: docs/how-to/policies.md",
     ],
     [
       !["", "json-file"].includes(pod.log?.type ?? "") ||
@@ -47,6 +40,14 @@ export function refuseUnsupported(pod: UserPod): void {
     refuseInContainer(each, `containers[${i}]`, isMain, pod.restartpolicy);
   refuseDoubles(names, "volumes");
   refuseDoubles(
+    pod.files.map(({ name }) => name),
+    "files",
+  );
+  for (const [i, { id }] of pod.interfaces.entries())
+    refuseFirst([
+      [id !== "", `interfaces[${i}].id`, "podnet chooses the ids of interfaces itself", none],
+    ]);
+  refuseDoubles(
     pod.containers.flatMap(({ name }) => (name === "" ? [] : [name])),
     "containers",
   );
@@ -60,6 +61,10 @@ export function refuseInContainer(
   ofPod: string,
 ): void {
   const policy = (container.restartpolicy || ofPod).toLowerCase();
+  refuseDoubles(
+    container.envs.map(({ env }) => env),
+    `${field}.envs`,
+  );
   refuseVolumes(
     container.volumes.flatMap(({ detail }) => (detail === undefined ? [] : [detail])),
     `${field}.volumes`,
@@ -70,6 +75,12 @@ export function refuseInContainer(
       `${field}.restartPolicy`,
       "podnet restarts the container of a pod that has no other, and no volumes",
       "Write never",
+    ],
+    [
+      container.id !== "",
+      `${field}.id`,
+      "podnet chooses the ids of containers itself",
+      `${none}, and find the container by its name`,
     ],
     [
       container.image === "",
@@ -106,14 +117,14 @@ export function refuseInContainer(
 }
 
 function refuseVolumes(volumes: UserPod["volumes"], field: string): void {
-  for (const [i, { name, source, format, fstype }] of volumes.entries())
+  for (const [i, { name, format, fstype, option }] of volumes.entries())
     refuseFirst([
       [name === "", `${field}[${i}].name`, "The volume has no name", "Name it"],
       [
-        source !== "" || fstype !== "" || !["", "vfs"].includes(format),
+        fstype !== "" || option !== undefined || !["", "vfs"].includes(format),
         `${field}[${i}]`,
-        "podnet mounts neither disks nor directories of the host into containers",
-        "Leave source out: such a volume is a directory in the machine's memory",
+        "podnet mounts no disks into containers",
+        "Use the format vfs: copies of files of the host, or with no source a directory in memory",
       ],
     ]);
 }

@@ -17,7 +17,14 @@ const fileReference = goObject({
   detail: file.optional(),
 });
 
-const volume = goObject({ name: text, source: text, format: text, fstype: text });
+const volume = goObject({
+  name: text,
+  source: text,
+  format: text,
+  fstype: text,
+  /** Of Ceph's volumes. */
+  option: goObject({ user: text, keyring: text, monitors: list(z.string()) }).optional(),
+});
 
 /** A container as hyperctl creates it (`UserContainer`). */
 export const userContainer = goObject({
@@ -80,5 +87,6 @@ export const userPod = goObject({
 
 export type UserPod = z.infer<typeof userPod>;
 export type UserContainer = z.infer<typeof userContainer>;
+export type UserVolume = z.infer<typeof volume>;
 export type UserFile = z.infer<typeof file>;
 export type UserInterface = z.infer<typeof networkInterface>;

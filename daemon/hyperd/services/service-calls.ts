@@ -15,6 +15,7 @@ export function serviceCalls(known: KnownPods, services: PodServices): readonly 
   ): Route => ({
     method,
     path,
+    parameters: ["podId", "services"],
     role: "operator",
     async answer(call) {
       const row = known.find(parameter(call, "podId"));
@@ -26,6 +27,7 @@ export function serviceCalls(known: KnownPods, services: PodServices): readonly 
     {
       method: "GET",
       path: "/service/list",
+      parameters: ["podId"],
       role: "viewer",
       answer: (call) => json(services.list(known.find(parameter(call, "podId")))),
     },

@@ -1,4 +1,4 @@
-import type { InlineRules, PodSpec } from "../../../api/pod-spec.ts";
+import type { HyperdSpec, InlineRules, PodSpec } from "../../../api/pod-spec.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
@@ -163,6 +163,11 @@ export class PodRecords extends PodReader {
   /** Gives a pod other labels, whatever its state. */
   setLabels(row: PodRow, live: LivePod | undefined, labels: PodSpec["labels"]): void {
     this.#setSpec(row, live, "labels", (spec) => ({ ...spec, labels }));
+  }
+
+  /** What a caller of hyperd's API said of a pod, whatever its state. */
+  setHyperd(row: PodRow, live: LivePod | undefined, hyperd: HyperdSpec): void {
+    this.#setSpec(row, live, "names", (spec) => ({ ...spec, hyperd }));
   }
 
   /** Changes what a pod is asked to be where its plan does not depend on that. */

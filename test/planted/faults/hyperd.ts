@@ -4,6 +4,7 @@ const pods = "test/unit/daemon/hyperd/pods.test.ts";
 const ports = "test/unit/daemon/hyperd/ports.test.ts";
 const containers = "test/unit/daemon/hyperd/containers.test.ts";
 const several = "test/unit/daemon/hyperd/several.test.ts";
+const completed = "test/unit/daemon/hyperd/completed.test.ts";
 const services = "test/unit/daemon/hyperd/services.test.ts";
 const access = "test/unit/daemon/hyperd/access.test.ts";
 
@@ -37,6 +38,51 @@ export const hyperdFaults: readonly Fault[] = [
     noticedBy: {
       file: pods,
       title: "what podnet cannot honour in a pod is refused with a sentence, and leaves nothing",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a parameter that hyperd's API does not know is passed over",
+    file: "daemon/hyperd/calls.ts",
+    find: "refuseUnread({ query }, route);",
+    put: "void refuseUnread;",
+    noticedBy: {
+      file: completed,
+      title: "a parameter that would be passed over is refused, and names are read in any case",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a message's field by an unknown number is passed over",
+    file: "daemon/hyperd/grpc/unknown-fields.ts",
+    find: "if (first !== undefined) return { number: first.no, path };",
+    put: "if (first?.no === 0) return { number: first.no, path };",
+    noticedBy: {
+      file: "test/unit/daemon/hyperd/numbers.test.ts",
+      title: "a field by an unknown number is refused in any message, and changes nothing",
+    },
+  },
+  {
+    kind: "access",
+    name: "a link in the place of a directory leads a copy elsewhere",
+    file: "daemon/cri/containers/guest-mounts.ts",
+    find: "if (opened !== source) throw",
+    put: 'if (opened === "") throw',
+    noticedBy: {
+      file: "test/unit/daemon/cri/host-copies.test.ts",
+      title: "a directory that becomes a link while it is copied leads to no other file",
+    },
+  },
+  {
+    kind: "record",
+    name: "rules of white lists overwrite those of an administrator",
+    file: "daemon/hyperd/port-calls.ts",
+    find: "if (lists === undefined || !areOfWhiteLists(spec.policy)) return;",
+    put: "if (lists === undefined) return;",
+    noticedBy: {
+      file: completed,
+      title:
+        "white lists are rules of the pod, which follow its mappings but not over an administrator",
     },
   },
   {

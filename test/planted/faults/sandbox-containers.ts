@@ -26,8 +26,8 @@ export const sandboxContainerFaults: readonly Fault[] = [
     kind: "bound",
     name: "a container gets copies of any file of the host",
     file: "daemon/cri/containers/guest-mounts.ts",
-    find: "if (!within.some((directory) => isIn(source, directory)))",
-    put: "if (within.length === 0)",
+    find: "if (within.some((directory) => isIn(source, directory))) return source;",
+    put: "if (within.length > 0) return source;",
     noticedBy: { file: calls, title: refusals },
   },
   {

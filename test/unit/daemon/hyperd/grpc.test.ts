@@ -254,9 +254,8 @@ test("what podnet cannot honour is refused by gRPC with a sentence, unknown fiel
   await using rig = await startHyperd();
   using api = open(rig.socket);
   for (const call of [
-    api.containerRename({}),
-    api.podCreate({ podSpec: web({ volumes: [{ name: "v", source: "/etc" }] }) }),
-    api.imageList({ filter: "a*" }),
+    api.podCreate({ podSpec: web({ volumes: [{ name: "v", format: "raw", source: "/a" }] }) }),
+    api.imageList({ filterArgs: '{"since":["a"]}' }),
   ])
     await t.throwsAsync(call, { code: Code.Unimplemented, message: /podnet / });
   const known = toBinary(UserPodSchema, create(UserPodSchema, { id: "pod-one" }));

@@ -26,6 +26,8 @@ export interface HyperRig extends Hyperctl, AsyncDisposable {
   readonly refusals: readonly string[];
   /** Images that were pulled; each is one that is in the store. */
   readonly pulled: readonly string[];
+  /** The names that archives were loaded under, each with its length. */
+  readonly loaded: readonly string[];
   readonly services: Services;
   /** Services whose rules were written, each time. */
   readonly rules: readonly (readonly string[])[];
@@ -77,13 +79,19 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
     }),
   );
   const asked: string[] = [];
+  const loaded: string[] = [];
   const credentials: (CallCredential | undefined)[] = [];
   const parts = {
     ...node,
     config,
     services,
     networks: { list: () => node.definitions },
-    policies: { labelled: () => Promise.resolve() },
+    policies: {
+      labelled: () => Promise.resolve(),
+      apply: async ({ name, ...rules }: { readonly name: string }) => {
+        await node.pods.setRules(node.pods.find(name.replace(/^pod:/, "")).id, rules);
+      },
+    },
     images,
     imageJobs: {
       pull: async (
@@ -94,6 +102,15 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
         credentials.push(credential);
         await Promise.resolve();
         return images.findImage(reference);
+      },
+      import: async (
+        source: { readonly upload: AsyncIterable<Uint8Array> },
+        { name }: { readonly name: string },
+      ): Promise<StoredImageRow> => {
+        let bytes = 0;
+        for await (const part of source.upload) bytes += part.length;
+        loaded.push(`${name} ${bytes}`);
+        return images.findImage("nginx:1.25");
       },
     },
     netlink: { answers: () => Promise.resolve([]) },
@@ -111,6 +128,7 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
     config,
     refusals,
     pulled: asked,
+    loaded,
     credentials,
     services,
     rules,

@@ -158,14 +158,14 @@ test("volumes are directories that containers share, and files are laid into eac
   await rig.call("POST", "/pod/stop?podId=pod-one");
   t.is((await rig.call("POST", "/pod/start?podId=pod-one")).status, 200);
   t.like(rig.node.containers.files, [wanted, wanted], "again in the next machine");
-  for (const [volumes, words] of [
-    [[{ name: "v", source: "/etc", format: "vfs" }], /mounts neither disks nor directories/],
-    [[{ name: "v", format: "raw" }], /mounts neither disks nor directories/],
-    [[{ name: "v" }, { name: "v" }], /there twice/],
-    [[{}], /has no name/],
+  for (const [volumes, words, wrong] of [
+    [[{ name: "v", source: "/etc", format: "vfs" }], /cannot be in a container/, 403],
+    [[{ name: "v", format: "raw" }], /mounts no disks/, 500],
+    [[{ name: "v" }, { name: "v" }], /there twice/, 500],
+    [[{}], /has no name/, 500],
   ] as const) {
     const { status, body } = await rig.send("POST", "/pod/create", podOne({ id: "b", volumes }));
-    t.is(status, 500);
+    t.is(status, wrong);
     t.regex(body, words);
   }
   t.is(rig.node.pods.list().length, 1);
