@@ -199,11 +199,16 @@ export const lengthOf = (prefix: IpPrefix | Cidr): number =>
 export const withLength = (ip: Ip, length: number): IpPrefix => `${ip}/${length}` as IpPrefix;
 
 /** The network an address with a length is in. */
-export function networkOf(prefix: IpPrefix): Cidr {
-  const family = familyOf(prefix);
-  const hostBits = BigInt(familyBits(family) - lengthOf(prefix));
-  const base = (ipToBigInt(ipOf(prefix)) >> hostBits) << hostBits;
-  return `${ipFromBigInt(family, base)}/${lengthOf(prefix)}` as Cidr;
+export const networkOf = (prefix: IpPrefix): Cidr =>
+  networkOfBytes(ipToBytes(ipOf(prefix)), lengthOf(prefix));
+
+/** Of the 4 or 16 bytes of an address. (The guest's engine is slow with big integers.) */
+export function networkOfBytes(address: Uint8Array, length: number): Cidr {
+  const bytes = address.slice();
+  const cut = length >> 3;
+  if (cut < bytes.length) bytes[cut] = (bytes[cut] as number) & (0xff00 >> (length & 7));
+  bytes.fill(0, cut + 1);
+  return `${ipFromBytes(bytes)}/${length}` as Cidr;
 }
 
 /** First and last address of a network, as integers. */

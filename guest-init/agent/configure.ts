@@ -58,17 +58,23 @@ export async function configure(
   const found = giveNames(pair(config, all), all, netlink);
   const indexes = new Map(all.map(({ name, index }) => [name, index]));
   for (const { wanted, link } of found) indexes.set(wanted.name, link.index);
-  netlink.apply([
-    ...setLoopback(config, all, netlink),
-    ...found.flatMap((one) => setUp(one, netlink)),
-    ...setRoutes(config, found, indexes, netlink),
-    ...setNeighbours(config, indexes),
-  ]);
+  // Names of links that the host does not name may have changed, too.
+  const [los, others] = [all.filter(isLoopback), all.filter((link) => !isLoopback(link))];
+  const after = netlink.applyTo(
+    others.map(({ index }) => index),
+    [
+      ...setLoopback(config, all, netlink),
+      ...found.flatMap((one) => setUp(one, netlink)),
+      ...setRoutes(config, found, indexes, netlink),
+      ...setNeighbours(config, indexes),
+    ],
+  );
   keepLoopback(links, config);
-  const now = await announceAll(found, links);
+  const now = await announceAll(found, [...los, ...after], links);
   const observed = observe(netlink, config.requestId, now, {
     loopback: config.loopback !== undefined,
     attributes: asksAttributes(config),
+    ...(config.dns === undefined ? {} : { dns: config.dns }),
   });
   return {
     payload: encodeObservedGuest({
@@ -77,6 +83,8 @@ export async function configure(
     }),
   };
 }
+
+const isLoopback = ({ loopback }: LinkState): boolean => loopback;
 
 /** The interface's link: by its own MAC, else by that with which it was plugged. */
 const linkOf = (
@@ -201,8 +209,8 @@ function setRoutes(
     (wantedTo.get(there.destination) ?? []).some(
       ({ route, link }) => there.link === link && sameRoute(there, route),
     );
-  // A link that is down has no routes.
-  const routes = found.some(({ link }) => link.up) || wanted.length > 0 ? netlink.routes() : [];
+  // A link that is down has no routes, and one that is there already may be made once more.
+  const routes = found.some(({ link }) => link.up) ? netlink.routes() : [];
   const routesTo = Map.groupBy(routes, ({ destination }) => destination);
   const changes: Change[] = [];
   for (const there of routes) {
@@ -260,16 +268,21 @@ const setNeighbours = (config: GuestConfig, indexes: ReadonlyMap<string, number>
 
 /**
  * Announces the links to their neighbours as soon as they have a carrier: a link that was just set
- * up drops frames. Answers the links in their state after that.
+ * up drops frames. Answers all links in their state after that.
  */
-async function announceAll(found: readonly Found[], links: Links): Promise<readonly LinkState[]> {
+async function announceAll(
+  found: readonly Found[],
+  after: readonly LinkState[],
+  links: Links,
+): Promise<readonly LinkState[]> {
   const announced = found.filter(({ wanted }) => wanted.parked !== true);
-  let now: readonly LinkState[] = [];
+  let now = after;
   // Carrier, not "running": a work item that runs once a second updates the latter (linkwatch,
   // Linux 6.1).
   const connected = ({ link }: Found): boolean =>
     now.some(({ index, carrier }) => index === link.index && carrier);
   const allConnected = (): true | undefined => {
+    if (announced.every(connected)) return true;
     now = links.netlink.links();
     return announced.every(connected) ? true : undefined;
   };

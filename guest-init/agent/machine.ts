@@ -1,5 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
+import { hexBytes } from "../protocol/bytes.ts";
 import { makeDirectories, readText, replaceFile } from "./files.ts";
 import { openFlag, sys } from "./sys.ts";
 
@@ -37,7 +38,7 @@ const reseed = 0x5207;
  * checked already.
  */
 export function addRandomness(hex: string): void {
-  const bytes = Uint8Array.from(hex.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+  const bytes = hexBytes(hex);
   // struct rand_pool_info: bits counted, bytes, the bytes.
   const info = new Uint8Array(8 + bytes.length);
   const view = new DataView(info.buffer);

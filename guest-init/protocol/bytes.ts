@@ -1,5 +1,8 @@
+import { encodeUtf8 } from "../../core/utf8.ts";
+
 /**
- * Big-endian integers and joining, with nothing but typed arrays: the guest's engine has no Buffer.
+ * Big-endian integers, digits and joining, with nothing but typed arrays: the guest's engine has no
+ * Buffer.
  */
 
 export function readU32(bytes: Uint8Array, at: number): number {
@@ -33,6 +36,18 @@ export function u32Bytes(value: number): Uint8Array {
   writeU32(bytes, 0, value);
   return bytes;
 }
+
+/** The bytes of pairs of hexadecimal digits in lower case, which are checked already. */
+export function hexBytes(hex: string): Uint8Array {
+  const digits = encodeUtf8(hex);
+  const bytes = new Uint8Array(digits.length >> 1);
+  for (let i = 0; i < bytes.length; i++)
+    bytes[i] = (valueOf(digits[2 * i] as number) << 4) | valueOf(digits[2 * i + 1] as number);
+  return bytes;
+}
+
+/** Of the character of a digit, `0` to `9` or `a` to `f`. */
+const valueOf = (digit: number): number => (digit < 0x3a ? digit - 0x30 : digit - 0x57);
 
 export function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
   let length = 0;

@@ -12,14 +12,17 @@ import {
   type ParseValue,
   asBoolean,
   asInteger,
-  asObject,
+  asKeys,
   asString,
   asText,
   decodeJson,
   encodeJson,
   given,
+  list,
   listOf,
   malformed,
+  maybe,
+  needed,
   parseObject,
 } from "./fields.ts";
 import type {
@@ -78,46 +81,46 @@ const asTrue: ParseValue<true> = (value, path) => {
 };
 const asAddresses = listOf(asText(parseIpPrefix));
 
-const asDns = asObject<GuestDns>((fields) => ({
-  servers: fields.list("servers", asText(parseIp)),
-  search: fields.list("search", asWord),
-  options: fields.list("options", asWord),
-}));
-
-const asGuestInterface = asObject<GuestInterface>((fields) => ({
-  mac: fields.required("mac", asText(parseUnicastMac)),
-  ...given("pluggedAs", fields.optional("pluggedAs", asText(parseUnicastMac))),
-  ...given("parked", fields.optional("parked", asTrue)),
-  name: fields.required("name", asInterfaceName),
-  ...given("mtu", fields.optional("mtu", asMtu)),
-  ...given("noArp", fields.optional("noArp", asTrue)),
-  addresses: fields.required("addresses", asAddresses),
-}));
-
-const asGuestRoute = asObject<GuestRoute>((fields) => {
-  const destination = fields.required("destination", asText(parseCidr));
-  const gateway = fields.optional("gateway", asText(parseIp));
-  if (gateway !== undefined && familyOf(gateway) !== familyOf(destination))
-    throw malformed(`"${fields.at("gateway")}" is of the other family`, fields.at("gateway"));
-  const source = fields.optional("source", asText(parseIp));
-  if (source !== undefined && familyOf(source) !== familyOf(destination))
-    throw malformed(`"${fields.at("source")}" is of the other family`, fields.at("source"));
-  return {
-    destination,
-    ...given("gateway", gateway),
-    interface: fields.required("interface", asInterfaceName),
-    ...given("metric", fields.optional("metric", asCount)),
-    ...given("source", source),
-    ...given("mtu", fields.optional("mtu", asBytes)),
-    ...given("advmss", fields.optional("advmss", asBytes)),
-  };
+const asDns = asKeys<GuestDns>({
+  servers: list(asText(parseIp)),
+  search: list(asWord),
+  options: list(asWord),
 });
 
-const asNeighbour = asObject<GuestNeighbour>((fields) => ({
-  interface: fields.required("interface", asInterfaceName),
-  address: fields.required("address", asText(parseIp)),
-  mac: fields.required("mac", asText(parseUnicastMac)),
-}));
+const asGuestInterface = asKeys<GuestInterface>({
+  mac: needed(asText(parseUnicastMac)),
+  pluggedAs: maybe(asText(parseUnicastMac)),
+  parked: maybe(asTrue),
+  name: needed(asInterfaceName),
+  mtu: maybe(asMtu),
+  noArp: maybe(asTrue),
+  addresses: needed(asAddresses),
+});
+
+const asGuestRoute = asKeys<GuestRoute>(
+  {
+    destination: needed(asText(parseCidr)),
+    gateway: maybe(asText(parseIp)),
+    interface: needed(asInterfaceName),
+    metric: maybe(asCount),
+    source: maybe(asText(parseIp)),
+    mtu: maybe(asBytes),
+    advmss: maybe(asBytes),
+  },
+  (route, path) => {
+    for (const key of ["gateway", "source"] as const) {
+      const ip = route[key];
+      if (ip !== undefined && familyOf(ip) !== familyOf(route.destination))
+        throw malformed(`"${path}.${key}" is of the other family`, `${path}.${key}`);
+    }
+  },
+);
+
+const asNeighbour = asKeys<GuestNeighbour>({
+  interface: needed(asInterfaceName),
+  address: needed(asText(parseIp)),
+  mac: needed(asText(parseUnicastMac)),
+});
 
 const asEntropy: ParseValue<string> = (value, path) => {
   const text = asString(value, path);
@@ -146,21 +149,23 @@ function unique(values: readonly string[], key: string): void {
 /** Longest wait for an interface, milliseconds. */
 const configureWaitMax = 60_000;
 
+const asGuestConfig = asKeys<GuestConfig>({
+  requestId: needed(asWord),
+  hostname: maybe(asText(parseHostname)),
+  dns: maybe(asDns),
+  interfaces: list(asGuestInterface),
+  loopback: maybe(asAddresses),
+  routes: list(asGuestRoute),
+  neighbours: list(asNeighbour),
+  waitMs: needed(asInteger({ max: configureWaitMax })),
+  clockMs: maybe(asInteger()),
+  entropy: maybe(asEntropy),
+});
+
 export const encodeGuestConfig = (config: GuestConfig): Uint8Array => encodeJson(config);
 /** Payload of CONFIGURE. Throws `AGENT_PROTOCOL` with the key at fault. */
 export function parseGuestConfig(payload: Uint8Array): GuestConfig {
-  const config = parseObject<GuestConfig>(payload, (fields) => ({
-    requestId: fields.required("requestId", asWord),
-    ...given("hostname", fields.optional("hostname", asText(parseHostname))),
-    ...given("dns", fields.optional("dns", asDns)),
-    interfaces: fields.list("interfaces", asGuestInterface),
-    ...given("loopback", fields.optional("loopback", asAddresses)),
-    routes: fields.list("routes", asGuestRoute),
-    neighbours: fields.list("neighbours", asNeighbour),
-    waitMs: fields.required("waitMs", asInteger({ max: configureWaitMax })),
-    ...given("clockMs", fields.optional("clockMs", asInteger())),
-    ...given("entropy", fields.optional("entropy", asEntropy)),
-  }));
+  const config = asGuestConfig(decodeJson(payload), "");
   unique(
     config.interfaces.map((i) => i.mac),
     "mac",
@@ -172,16 +177,16 @@ export function parseGuestConfig(payload: Uint8Array): GuestConfig {
   return config;
 }
 
-const asObservedInterface = asObject<ObservedInterface>((fields) => ({
-  name: fields.required("name", asInterfaceName),
-  mac: fields.required("mac", asText(parseMac)),
-  index: fields.required("index", asInteger({ min: 1, max: 0x7fffffff })),
+const asObservedInterface = asKeys<ObservedInterface>({
+  name: needed(asInterfaceName),
+  mac: needed(asText(parseMac)),
+  index: needed(asInteger({ min: 1, max: 0x7fffffff })),
   // A guest's lo has 65536.
-  mtu: fields.required("mtu", asCount),
-  up: fields.required("up", asBoolean),
-  ...given("noArp", fields.optional("noArp", asTrue)),
-  addresses: fields.required("addresses", asAddresses),
-}));
+  mtu: needed(asCount),
+  up: needed(asBoolean),
+  noArp: maybe(asTrue),
+  addresses: needed(asAddresses),
+});
 
 /** Any text a guest's own files may hold, bounded. */
 const asShortText: ParseValue<string> = (value, path) => {
@@ -193,14 +198,15 @@ const asShortText: ParseValue<string> = (value, path) => {
 export const encodeObservedGuest = (observed: ObservedGuest): Uint8Array => encodeJson(observed);
 /** ACK of CONFIGURE, strict: it comes from a guest. Throws `AGENT_PROTOCOL`. */
 export const parseObservedGuest = (payload: Uint8Array): ObservedGuest =>
-  parseObject<ObservedGuest>(payload, (fields) => ({
-    requestId: fields.required("requestId", asWord),
-    hostname: fields.required("hostname", asShortText),
-    dns: fields.required("dns", asDns),
-    ...given("resolverKept", fields.optional("resolverKept", asWord)),
-    interfaces: fields.list("interfaces", asObservedInterface),
-    ...given("loopback", fields.optional("loopback", asAddresses)),
-    routes: fields.list("routes", asGuestRoute),
-    clockMs: fields.required("clockMs", asInteger()),
-    agentRssKib: fields.required("agentRssKib", asInteger()),
-  }));
+  asObservedGuest(decodeJson(payload), "");
+const asObservedGuest = asKeys<ObservedGuest>({
+  requestId: needed(asWord),
+  hostname: needed(asShortText),
+  dns: needed(asDns),
+  resolverKept: maybe(asWord),
+  interfaces: list(asObservedInterface),
+  loopback: maybe(asAddresses),
+  routes: list(asGuestRoute),
+  clockMs: needed(asInteger()),
+  agentRssKib: needed(asInteger()),
+});

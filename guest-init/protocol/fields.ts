@@ -35,6 +35,18 @@ export interface IntegerRange {
 /** Turns one value into a typed one, or throws; `path` names it in messages. */
 export type ParseValue<T> = (value: unknown, path: string) => T;
 
+function refuseNonObject(
+  value: unknown,
+  path: string,
+): asserts value is Readonly<Record<string, unknown>> {
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    throw malformed(`${path === "" ? "The message" : `"${path}"`} is not an object`, path);
+}
+
+const missingKey = (path: string): PodnetError => malformed(`"${path}" is missing`, path);
+const unknownKey = (path: string): PodnetError =>
+  malformed(`Key "${printable(path)}" is unknown`, printable(path));
+
 /**
  * The keys of one JSON object, taken one by one; `done` refuses whatever was not asked for, as
  * hyperstart does. `null` counts as absent: Go's encoder writes it for empty slices and pointers.
@@ -44,8 +56,7 @@ export class Fields {
   readonly #path: string;
 
   constructor(value: unknown, path = "") {
-    if (typeof value !== "object" || value === null || Array.isArray(value))
-      throw malformed(`${path === "" ? "The message" : `"${path}"`} is not an object`, path);
+    refuseNonObject(value, path);
     this.#path = path;
     this.#values = new Map(Object.entries(value));
   }
@@ -69,7 +80,7 @@ export class Fields {
 
   required<T>(key: string, parse: ParseValue<T>): T {
     const value = this.take(key);
-    if (value === undefined) throw malformed(`"${this.at(key)}" is missing`, this.at(key));
+    if (value === undefined) throw missingKey(this.at(key));
     return parse(value, this.at(key));
   }
 
@@ -80,8 +91,7 @@ export class Fields {
 
   /** Refuses keys that were not taken. */
   done(): void {
-    for (const key of this.#values.keys())
-      throw malformed(`Key "${printable(this.at(key))}" is unknown`, printable(this.at(key)));
+    for (const key of this.#values.keys()) throw unknownKey(this.at(key));
   }
 }
 
@@ -137,6 +147,60 @@ export const asObject =
     fields.done();
     return result;
   };
+
+/** How the value of one key is read, and what becomes of the key where it is absent. */
+interface Key<T> {
+  readonly parse: ParseValue<T>;
+  readonly absent: "refused" | "left out" | "empty";
+}
+interface Needed<T> extends Key<T> {
+  readonly absent: "refused" | "empty";
+}
+
+/** The keys of an object: those that it may lack may be left out. */
+export type Keys<T> = {
+  readonly [K in keyof T]-?: Partial<Pick<T, K>> extends Pick<T, K>
+    ? Key<Exclude<T[K], undefined>>
+    : Needed<T[K]>;
+};
+
+export const needed = <T>(parse: ParseValue<T>): Needed<T> => ({ parse, absent: "refused" });
+export const maybe = <T>(parse: ParseValue<T>): Key<T> => ({ parse, absent: "left out" });
+/** A list; absent is empty. */
+export const list = <T>(parse: ParseValue<T>): Needed<T[]> => ({
+  parse: listOf(parse),
+  absent: "empty",
+});
+
+/**
+ * An object of these keys, others refused: as `asObject`, for what a guest reads while a create
+ * waits. The work depends on the keys that are there. `check` sees the whole.
+ */
+export function asKeys<T extends object>(
+  keys: Keys<T>,
+  check: (value: T, path: string) => void = () => {},
+): ParseValue<T> {
+  const known = new Map(Object.entries<Key<unknown>>(keys));
+  const always = [...known].filter(([, { absent }]) => absent !== "left out");
+  return (value, path) => {
+    refuseNonObject(value, path);
+    const under = path === "" ? "" : `${path}.`;
+    const result: Record<string, unknown> = {};
+    for (const name of Object.keys(value)) {
+      const key = known.get(name);
+      if (key === undefined) throw unknownKey(under + name);
+      const given = value[name];
+      if (given !== null) result[name] = key.parse(given, under + name);
+    }
+    for (const [name, { absent }] of always) {
+      if (result[name] !== undefined) continue;
+      if (absent === "refused") throw missingKey(under + name);
+      result[name] = [];
+    }
+    check(result as T, path);
+    return result as T;
+  };
+}
 
 /** A whole payload as an object, unknown keys refused. */
 export const parseObject = <T>(payload: Uint8Array, read: (fields: Fields) => T): T =>

@@ -18,6 +18,42 @@ export interface Attribute {
 const indexed = 64;
 
 /**
+ * Notes where the value of each type's last attribute is, as far as `last` reaches; false when a
+ * length is below a header's or beyond the end. The agent brings its own
+ * (guest-init/agent/native/engine.c).
+ */
+const {
+  indexAttributes = (bytes: Uint8Array, last: Uint32Array): boolean => {
+    const { length } = bytes;
+    // Fewer than four bytes at the end are padding and passed over, as the kernel does.
+    for (let at = 0, size = 0; at + headerSize <= length; at += (size + 3) & ~3) {
+      size = sizeAt(bytes, at);
+      if (size < headerSize || at + size > length) return false;
+      // Beyond the array's end nothing is stored.
+      last[typeAt(bytes, at)] = at + headerSize;
+    }
+    return true;
+  },
+} = globalThis as { indexAttributes?: (bytes: Uint8Array, last: Uint32Array) => boolean | number };
+
+const sizeAt = (bytes: Uint8Array, at: number): number =>
+  (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
+const typeAt = (bytes: Uint8Array, at: number): number => sizeAt(bytes, at + 2) & typeMask;
+
+/** Throws for the first attribute whose length is wrong. */
+function refuse(bytes: Uint8Array): never {
+  let at = 0;
+  let size = sizeAt(bytes, at);
+  while (size >= headerSize && at + size <= bytes.length) {
+    at += (size + 3) & ~3;
+    size = sizeAt(bytes, at);
+  }
+  throw malformed(
+    `attribute ${typeAt(bytes, at)} of ${size} bytes, where ${bytes.length - at} are left`,
+  );
+}
+
+/**
  * The attributes behind a header or inside another attribute. Types the caller does not know are
  * kept. Values are cut out only when asked for: a link has some fifty attributes, and the guest's
  * engine is slow.
@@ -31,32 +67,19 @@ export class Attributes {
 
   /** Throws `NETLINK_FAILED` when a length is below a header's or beyond the end. */
   constructor(bytes: Uint8Array) {
-    // Headers are two 16-bit integers, which an array of such can look at only from an even place.
-    this.#bytes = bytes.byteOffset % 2 === 0 ? bytes : bytes.slice();
-    const halves = new Uint16Array(
-      this.#bytes.buffer,
-      this.#bytes.byteOffset,
-      this.#bytes.length >> 1,
-    );
-    const last = this.#last;
-    const length = bytes.length;
-    // Fewer than four bytes at the end are padding and passed over, as the kernel does.
-    const end = length - headerSize;
-    for (let at = 0, size = 0; at <= end; at += (size + 3) & ~3) {
-      size = halves[at >> 1] as number;
-      const type = (halves[(at >> 1) + 1] as number) & typeMask;
-      if (size < headerSize || at + size > length)
-        throw malformed(`attribute ${type} of ${size} bytes, where ${length - at} are left`);
-      // Beyond the array's end nothing is stored.
-      last[type] = at + headerSize;
-    }
+    this.#bytes = bytes;
+    if (!indexAttributes(bytes, this.#last)) refuse(bytes);
   }
 
   /** All of them, in order. */
   get list(): readonly Attribute[] {
     const list: Attribute[] = [];
-    for (let at = 0; at + headerSize <= this.#bytes.length; at += (this.#size(at) + 3) & ~3)
-      list.push({ type: this.#type(at), value: this.#value(at) });
+    for (
+      let at = 0;
+      at + headerSize <= this.#bytes.length;
+      at += (sizeAt(this.#bytes, at) + 3) & ~3
+    )
+      list.push({ type: typeAt(this.#bytes, at), value: this.#value(at) });
     return list;
   }
 
@@ -65,7 +88,7 @@ export class Attributes {
     const at = this.#find(type);
     return at === 0
       ? undefined
-      : this.#bytes.subarray(at, at - headerSize + this.#size(at - headerSize));
+      : this.#bytes.subarray(at, at - headerSize + sizeAt(this.#bytes, at - headerSize));
   }
 
   /** Every attribute of a type: alternative names come as a list. */
@@ -78,21 +101,17 @@ export class Attributes {
   #find(type: number): number {
     if (type < indexed) return this.#last[type] as number;
     let found = 0;
-    for (let at = 0; at + headerSize <= this.#bytes.length; at += (this.#size(at) + 3) & ~3)
-      if (this.#type(at) === type) found = at + headerSize;
+    for (
+      let at = 0;
+      at + headerSize <= this.#bytes.length;
+      at += (sizeAt(this.#bytes, at) + 3) & ~3
+    )
+      if (typeAt(this.#bytes, at) === type) found = at + headerSize;
     return found;
   }
 
-  #size(at: number): number {
-    return (this.#bytes[at] as number) | ((this.#bytes[at + 1] as number) << 8);
-  }
-
-  #type(at: number): number {
-    return this.#size(at + 2) & typeMask;
-  }
-
   #value(at: number): Uint8Array {
-    return this.#bytes.subarray(at + headerSize, at + this.#size(at));
+    return this.#bytes.subarray(at + headerSize, at + sizeAt(this.#bytes, at));
   }
 
   u8(type: number): number | undefined {
@@ -159,7 +178,7 @@ export class Attributes {
     const at = this.#find(type);
     if (at === 0) return undefined;
     const bytes = this.#bytes;
-    const size = this.#size(at - headerSize) - headerSize;
+    const size = sizeAt(this.#bytes, at - headerSize) - headerSize;
     if (size < width) throw malformed(`attribute ${type} has ${size} bytes, too few`);
     let value = 0;
     for (let i = at + width - 1; i >= at; i--) value = (value << 8) | (bytes[i] as number);

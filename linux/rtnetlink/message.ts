@@ -1,4 +1,4 @@
-import { malformed, Reader } from "./reader.ts";
+import { malformed } from "./reader.ts";
 
 // include/uapi/linux/netlink.h (Linux 6.1)
 export const NLMSG_NOOP = 1;
@@ -79,16 +79,18 @@ export function encodeMessage(message: NetlinkMessage): Uint8Array {
  */
 export function parseMessages(bytes: Uint8Array): NetlinkMessage[] {
   const messages: NetlinkMessage[] = [];
-  const reader = new Reader(bytes, "a message");
-  for (let offset = 0; offset < bytes.length; ) {
-    const size = reader.u32(offset);
-    if (size < headerSize || offset + size > bytes.length)
-      throw malformed(`a message of ${size} bytes, where ${bytes.length - offset} are left`);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const { length } = bytes;
+  for (let offset = 0; offset < length; ) {
+    if (offset + headerSize > length) throw malformed(`a message has ${length} bytes, too few`);
+    const size = view.getUint32(offset, true);
+    if (size < headerSize || offset + size > length)
+      throw malformed(`a message of ${size} bytes, where ${length - offset} are left`);
     messages.push({
-      type: reader.u16(offset + 4),
-      flags: reader.u16(offset + 6),
-      seq: reader.u32(offset + 8),
-      portId: reader.u32(offset + 12),
+      type: view.getUint16(offset + 4, true),
+      flags: view.getUint16(offset + 6, true),
+      seq: view.getUint32(offset + 8, true),
+      portId: view.getUint32(offset + 12, true),
       payload: bytes.subarray(offset + headerSize, offset + size),
     });
     offset += (size + 3) & ~3;

@@ -1,4 +1,10 @@
-import { type Cidr, type Family, type Ip, ipFromBytes } from "../../core/address.ts";
+import {
+  type Cidr,
+  type Family,
+  type Ip,
+  ipFromBytes,
+  networkOfBytes,
+} from "../../core/address.ts";
 import { optional } from "./optional.ts";
 import { type Attributes, parseAttributes } from "./attributes.ts";
 import { AF_INET, AF_INET6 } from "./constants.ts";
@@ -99,17 +105,11 @@ export function parseRoute(payload: Uint8Array): Route | undefined {
   };
 }
 
-/**
- * On bytes rather than on integers: routes come by the dozen, and the guest's engine is slow with
- * big ones.
- */
 function destinationOf(family: Family, address: Uint8Array | undefined, length: number): Cidr {
-  const bytes = (address ?? new Uint8Array(family === 4 ? 4 : 16)).slice();
+  const bytes = address ?? new Uint8Array(family === 4 ? 4 : 16);
   if (length > bytes.length * 8 || bytes.length !== (family === 4 ? 4 : 16))
     throw malformed(`a route to ${bytes.length} bytes of address/${length}`);
-  for (let i = length >> 3; i < bytes.length; i++)
-    bytes[i] = (bytes[i] as number) & (i === length >> 3 ? 0xff00 >> (length & 7) : 0);
-  return `${ipFromBytes(bytes)}/${length}` as Cidr;
+  return networkOfBytes(bytes, length);
 }
 
 /** RTA_GATEWAY, or RTA_VIA: u16 family and an address that may be of the other one. */

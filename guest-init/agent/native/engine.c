@@ -127,6 +127,26 @@ static uint32_t ascii_bytes(struct call *call) {
   return result;
 }
 
+/* --- netlink ---------------------------------------------------------------------------------- */
+
+/*
+ * indexAttributes(bytes, last): see linux/rtnetlink/attributes.ts. Answers 1, or 0 where a length
+ * is wrong. A link has some fifty attributes, and each costs a hundred instructions in JavaScript
+ * for one here.
+ */
+static uint32_t index_attributes(struct call *call) {
+  struct bytes bytes = arg_bytes(call, 0), last = arg_bytes(call, 1);
+  for (uint32_t place = 4; place <= bytes.length;) {
+    uint16_t head[2]; /* size, type with flags */
+    memcpy(head, bytes.data + place - 4, sizeof head);
+    uint32_t type = head[1] & 0x3fff;
+    if (head[0] < 4 || head[0] > bytes.length - (place - 4)) return Z_quickjsZ_qjs_new_number(&engine, 0);
+    if (type < last.length / 4) memcpy(last.data + 4 * type, &place, sizeof place);
+    place += (head[0] + 3u) & ~3u;
+  }
+  return Z_quickjsZ_qjs_new_number(&engine, 1);
+}
+
 /* --- imports of the engine -------------------------------------------------------------------- */
 
 static const struct native *find(const struct native *table, const uint8_t *name, uint32_t length) {
@@ -140,6 +160,7 @@ u32 Z_envZ_host_call(struct Z_env_instance_t *env, u32 name, u32 length, u32 sel
   struct call call = {argc, argv};
   if (length == 9 && !memcmp(at(name), "asciiText", 9)) return ascii_text(&call);
   if (length == 10 && !memcmp(at(name), "asciiBytes", 10)) return ascii_bytes(&call);
+  if (length == 15 && !memcmp(at(name), "indexAttributes", 15)) return index_attributes(&call);
   const struct native *found = find(sys_functions, at(name), length);
   if (!found) found = find(process_functions, at(name), length);
   return Z_quickjsZ_qjs_new_number(&engine, found ? found->function(&call) : -ENOSYS);
@@ -264,6 +285,7 @@ uint32_t start_engine(const uint8_t *bytecode, uint32_t length) {
   offer(sys, process_functions);
   offer_one(global, "asciiText");
   offer_one(global, "asciiBytes");
+  offer_one(global, "indexAttributes");
   Z_quickjsZ_qjs_set_prop_string(&engine, global, text_in("podnetSys"), sys);
   Z_quickjsZ_qjs_free_value(&engine, sys);
 

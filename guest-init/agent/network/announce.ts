@@ -1,28 +1,22 @@
 import { type Ip, type Mac, familyOf, ipToBytes, macToBytes } from "../../../core/address.ts";
+import { joinBytes } from "../../protocol/bytes.ts";
 import { sys } from "../sys.ts";
 
 const etherTypeArp = 0x0806;
 const etherTypeIpv6 = 0x86dd;
 const broadcast = Uint8Array.of(255, 255, 255, 255, 255, 255);
+const noMac = new Uint8Array(6);
+/** The frame's type, then Ethernet, IPv4, lengths 6 and 4, request. */
+const arpRequest = Uint8Array.of(etherTypeArp >> 8, etherTypeArp & 255, 0, 1, 8, 0, 6, 4, 0, 1);
 
 const join = (...parts: readonly (Uint8Array | readonly number[])[]): Uint8Array =>
-  Uint8Array.from(parts.flatMap((part) => [...part]));
+  joinBytes(parts.map((part) => (part instanceof Uint8Array ? part : Uint8Array.from(part))));
 
 /** A gratuitous ARP request (RFC 5227 2.3): everyone who knows the address learns its MAC anew. */
 export function gratuitousArp(mac: Mac, ip: Ip): Uint8Array {
   const sender = macToBytes(mac);
   const address = ipToBytes(ip);
-  return join(
-    broadcast,
-    sender,
-    [etherTypeArp >> 8, etherTypeArp & 255],
-    // Ethernet, IPv4, lengths 6 and 4, request
-    [0, 1, 8, 0, 6, 4, 0, 1],
-    sender,
-    address,
-    [0, 0, 0, 0, 0, 0],
-    address,
-  );
+  return joinBytes([broadcast, sender, arpRequest, sender, address, noMac, address]);
 }
 
 /** Internet checksum (RFC 1071) of whole 16-bit words. */

@@ -25,6 +25,7 @@ import {
   isDump,
   parseMessages,
 } from "../../../linux/rtnetlink/message.ts";
+import { RTM_NEWLINK } from "../../../linux/rtnetlink/constants.ts";
 import { getRoutes } from "../../../linux/rtnetlink/route-requests.ts";
 import { type Route, parseRoute } from "../../../linux/rtnetlink/route.ts";
 import type { Scope } from "../../../linux/rtnetlink/scope.ts";
@@ -49,6 +50,11 @@ const dumpAttempts = 5;
 const answerMs = 2000;
 /** Requests sent together: their acks have room in the socket's buffer many times over. */
 const batch = 64;
+
+// Encoded once: each configuration asks for them.
+const allLinks = getLinks();
+const allAddresses = getAddresses();
+const mainRoutes = getRoutes({ table: mainTable });
 
 /** A request that changes something, and the error names that are as good as success. */
 export interface Change {
@@ -89,7 +95,21 @@ export class Netlink {
    * then throws the first refusal.
    */
   apply(changes: readonly Change[]): void {
-    const acks = this.attempt(changes.map(({ request }) => request));
+    this.#refuse(changes, this.attempt(changes.map(({ request }) => request)));
+  }
+
+  /** Applies changes, and answers what these links are afterwards, in one call to the kernel. */
+  applyTo(links: readonly number[], changes: readonly Change[]): LinkState[] {
+    const after: LinkState[] = [];
+    const asked = [...changes.map(({ request }) => request), ...links.map(getLink)];
+    const acks = this.attempt(asked, ({ type, payload }) => {
+      if (type === RTM_NEWLINK) after.push(parseLinkState(payload));
+    });
+    this.#refuse(changes, acks);
+    return after;
+  }
+
+  #refuse(changes: readonly Change[], acks: readonly Ack[]): void {
     changes.forEach(({ request, fine = [] }, i) => {
       const ack = acks[i] as Ack;
       // An error is made only to be thrown: a thousand of them cost the engine as much as the
@@ -103,10 +123,10 @@ export class Netlink {
    * Does requests in their order, many with one call to the kernel, each whatever became of the
    * others. Returns its acks.
    */
-  attempt(requests: readonly Request[]): Ack[] {
+  attempt(requests: readonly Request[], object?: (message: NetlinkMessage) => void): Ack[] {
     const acks: Ack[] = [];
     for (let at = 0; at < requests.length; at += batch)
-      acks.push(...this.#ask(requests.slice(at, at + batch)));
+      acks.push(...this.#ask(requests.slice(at, at + batch), object));
     return acks;
   }
 
@@ -122,7 +142,7 @@ export class Netlink {
   }
 
   links(): LinkState[] {
-    return this.request(getLinks()).map(({ payload }) => parseLinkState(payload));
+    return this.request(allLinks).map(({ payload }) => parseLinkState(payload));
   }
 
   /** Undefined when there is none. */
@@ -141,7 +161,7 @@ export class Netlink {
   }
 
   addresses(index?: number, wanted: (scope: Scope) => boolean = () => true): LinkAddress[] {
-    return this.request(getAddresses(index === undefined ? {} : { index }))
+    return this.request(index === undefined ? allAddresses : getAddresses({ index }))
       .filter(({ payload }) => wanted(scopeOfAddress(payload)))
       .map(({ payload }) => parseAddress(payload))
       .filter((address) => address !== undefined)
@@ -150,7 +170,7 @@ export class Netlink {
 
   /** Routes of table main. */
   routes(): Route[] {
-    return this.request(getRoutes({ table: mainTable }))
+    return this.request(mainRoutes)
       .map(({ payload }) => parseRoute(payload))
       .filter((route) => route !== undefined && route.table === mainTable) as Route[];
   }

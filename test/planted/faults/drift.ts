@@ -139,7 +139,7 @@ export const driftFaults: readonly Fault[] = [
     kind: "bound",
     name: "a netlink message may announce more than there is",
     file: "linux/rtnetlink/message.ts",
-    find: "if (size < headerSize || offset + size > bytes.length)",
+    find: "if (size < headerSize || offset + size > length)",
     put: "if (size < headerSize)",
     noticedBy: {
       file: "test/unit/linux/rtnetlink/codec.test.ts",

@@ -1,7 +1,7 @@
 import test from "ava";
 import * as fc from "fast-check";
 import { FrameAssembler } from "../../../../guest-init/protocol/assembler.ts";
-import { joinBytes, readU32, u32Bytes } from "../../../../guest-init/protocol/bytes.ts";
+import { hexBytes, joinBytes, readU32, u32Bytes } from "../../../../guest-init/protocol/bytes.ts";
 import {
   CtlDecoder,
   type CtlItem,
@@ -24,6 +24,14 @@ function cut(all: Uint8Array, sizes: readonly number[]): Uint8Array[] {
   return parts;
 }
 const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { maxLength: 5 });
+
+test("hexadecimal digits are read as Node reads them", (t) => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 600 }), (bytes) => {
+      t.deepEqual(hexBytes(Buffer.from(bytes).toString("hex")), bytes);
+    }),
+  );
+});
 
 test("control frames survive any chunking", (t) => {
   const frame = fc.record({ code: u32, payload: fc.uint8Array({ maxLength: 200 }) });
