@@ -108,6 +108,8 @@ export interface VmPlan extends VmSize {
    * tap's descriptor is given to `start`.
    */
   readonly nic?: NicPlan;
+  /** What its guest will run: the guest of a template has read the files of it. */
+  readonly program?: ProgramPlan;
   /**
    * Another program runs the machine: podnetd gives it NICs and never ends it. The rest of the plan
    * is ignored.
@@ -117,6 +119,14 @@ export interface VmPlan extends VmSize {
   readonly runDir: string;
   /** How it is shut in; a machine of an earlier podnetd, or with `qemu.confine = "off"`, is not. */
   readonly jail?: JailPlan;
+}
+
+/** A program as a shell looks for it: the words of its command line, and the variable PATH. */
+export interface ProgramPlan {
+  readonly args: readonly string[];
+  /** Absent: the guest's own. */
+  readonly path?: string;
+  readonly workdir: string;
 }
 
 /** Where a foreign machine is reached, and what it is. */

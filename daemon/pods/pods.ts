@@ -34,7 +34,7 @@ import { pausePod, resumePod } from "./lifecycle/lifecycle.ts";
 import { podBackoff } from "./lifecycle/keep-trying.ts";
 import { changedPorts, changedServersText, followNetwork } from "./lifecycle/follow-network.ts";
 import { type LivePod, unsubscribe } from "./lifecycle/live-pod.ts";
-import { findNamed, planNew } from "./plan/plan-new.ts";
+import { findNamed, planNew, someProcess } from "./plan/plan-new.ts";
 import type { PodPlan } from "./store/pod-plan.ts";
 import { machineOf } from "./plan/plan-seed.ts";
 import { MachinePool } from "./pool/pool.ts";
@@ -472,8 +472,8 @@ export class Pods implements RunningPorts {
   /** The machine of a pod of which nothing but its size and image is asked. */
   #planMachine({ image, vcpu, memoryMib }: SizeClass): VmPlan {
     const defaults = { network: this.#parts.config.network.name };
-    // (An image that says of no program still has a machine.)
-    const ofImage = image === undefined ? {} : { boot: { image }, process: { args: ["/"] } };
+    const ofImage =
+      image === undefined ? {} : { boot: { image }, ...someProcess(image, this.#parts) };
     const asked = create(CreatePodRequestSchema, {
       spec: { resources: { vcpu, memoryMib }, ...ofImage },
     });

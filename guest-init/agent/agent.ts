@@ -14,6 +14,7 @@ import { Interfaces } from "./network/interfaces.ts";
 import { Links } from "./network/links.ts";
 import { addRandomness, ensureMachineId, newEpoch, newMachineId } from "./machine.ts";
 import { type Around, MainProcess } from "./main-process/main-process.ts";
+import { preloadProgram } from "./main-process/preload.ts";
 import { Netlink } from "./network/netlink.ts";
 import { startPod } from "./pod.ts";
 import { type Loop, readable } from "./loop.ts";
@@ -148,6 +149,7 @@ export class Agent {
       [command.hello, (payload) => this.#hello(payload)],
       [command.awake, (payload) => this.#awake(payload)],
       [command.configure, (payload) => this.#configure(payload)],
+      [command.preload, preloadProgram],
       [command.startMain, (payload) => this.#main.start(payload)],
       [command.followMain, (payload) => this.#main.follow(payload)],
       [command.signalMain, (payload) => this.#main.signal(payload)],

@@ -36,6 +36,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         agentFeatures.parking,
         agentFeatures.files,
         agentFeatures.main,
+        agentFeatures.preload,
       ],
     }),
   };

@@ -15,7 +15,8 @@ import type { Streams } from "./streams.ts";
 import { type Confinement, type Ended, sys } from "./sys.ts";
 import { type Accounts, identify } from "./users.ts";
 
-const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/** The variable PATH of processes that bring none. */
+export const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /** Processes at a time; each takes descriptors and memory of PID 1. */
 const processLimit = 256;
 

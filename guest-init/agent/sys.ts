@@ -12,6 +12,7 @@ interface Native {
   close(fd: number): number;
   read(fd: number, into: Uint8Array): number;
   fill(fd: number, into: Uint8Array): number;
+  readAt(fd: number, into: Uint8Array, at: number): number;
   write(fd: number, bytes: Uint8Array): number;
   forward(
     from: number,
@@ -205,6 +206,9 @@ export const sys = {
     const count = podnetSys.fill(fd, into);
     return count === -eagain || count === -eintr ? undefined : checked("read", count);
   },
+  /** Bytes read of a file from a position on; 0 behind its end. */
+  readAt: (fd: number, into: Uint8Array, at: number): number =>
+    checked("read", podnetSys.readAt(fd, into, at)),
   /** Bytes written; undefined when the other end takes none now. */
   write(fd: number, bytes: Uint8Array): number | undefined {
     const count = podnetSys.write(fd, bytes);

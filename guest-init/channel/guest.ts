@@ -1,7 +1,7 @@
 import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configure.ts";
 import type { UserAndGroup } from "../../core/user-text.ts";
 import type { PlacedFile } from "../protocol/file-messages.ts";
-import type { MainProcessSpec } from "../protocol/main-process.ts";
+import type { MainProcessSpec, SoughtProgram } from "../protocol/main-process.ts";
 import type { GuestContainers } from "./containers.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
@@ -71,6 +71,11 @@ export interface Guest {
   configure(config: GuestConfig, signal: AbortSignal): Promise<ObservedGuest>;
   /** Writes a file. `UNSUPPORTED` for a plain hyperstart; needs the feature `files`. */
   placeFile(file: PlacedFile, signal: AbortSignal): Promise<void>;
+  /**
+   * Has the guest read what the program's start will read, and run nothing of it; nothing is done
+   * by an agent without the feature `preload`.
+   */
+  preload(program: SoughtProgram, signal: AbortSignal): Promise<void>;
   ping(signal: AbortSignal): Promise<void>;
   /**
    * Starts a process. The signal ends the session too: the process is killed and `events` throws.

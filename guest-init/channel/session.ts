@@ -12,7 +12,11 @@ import {
   type ObservedGuest,
   extensionVersion,
 } from "../protocol/configure.ts";
-import type { MainProcessSpec } from "../protocol/main-process.ts";
+import {
+  encodePreload,
+  type MainProcessSpec,
+  type SoughtProgram,
+} from "../protocol/main-process.ts";
 import { abortable } from "../../core/aborting.ts";
 import { Containers, type GuestContainers, requireContainers } from "./containers.ts";
 import { Control, type ControlCounters, noCounters } from "./control.ts";
@@ -140,6 +144,13 @@ export class GuestSession implements Guest {
     const what = `file "${printable(file.path)}"`;
     const payload = encodePlaceFile(file);
     await wires.control.call(command.placeFile, payload, { deadlineMs, signal, what });
+  }
+
+  async preload(program: SoughtProgram, signal: AbortSignal): Promise<void> {
+    const { wires, identity } = await this.#whenUp(signal);
+    if (identity.features?.includes(agentFeatures.preload) !== true) return;
+    const deadlineMs = this.#limits.commandMs;
+    await wires.control.call(command.preload, encodePreload(program), { deadlineMs, signal });
   }
 
   async ping(signal: AbortSignal): Promise<void> {

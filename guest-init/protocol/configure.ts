@@ -9,6 +9,7 @@ export const extensionCodes = {
   configure: 101,
   awake: 102,
   placeFile: 103,
+  preload: 104,
   startMain: 110,
   followMain: 111,
   signalMain: 112,
@@ -35,6 +36,7 @@ export const extensionCodes = {
  * `withoutAttributes` leaves out. `parking`: it gives a NIC another MAC, and lays its link down, so
  * that a template can have a NIC. `files`: it obeys PLACEFILE. `main`: it runs the pod's main
  * process, and keeps the end of its output. `containers`: it runs containers alongside it.
+ * `preload`: it reads what a program's start will read.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -44,6 +46,7 @@ export const agentFeatures = {
   files: "files",
   main: "main",
   containers: "containers",
+  preload: "preload",
 } as const;
 /**
  * Version of the extension spoken here; a hello offers a list, the agent picks the highest it

@@ -38,6 +38,15 @@ export interface MainProcessSpec {
   readonly addresses: readonly Ip[];
 }
 
+/** A program that is to be started later, as a shell would look for it. */
+export interface SoughtProgram {
+  /** Its command line. */
+  readonly args: readonly string[];
+  /** The variable PATH; absent: as the agent sets it. */
+  readonly path?: string;
+  readonly workdir: string;
+}
+
 /** Where the output goes, and from which byte of it on. */
 export interface FollowMain {
   /** Tty streams. That of standard output takes the input, and has all output of a terminal. */
@@ -97,6 +106,15 @@ export const parseStartMain = (payload: Uint8Array): MainProcessSpec =>
       addresses: fields.list("addresses", asText(parseIp)),
     };
   });
+
+export const encodePreload = (sought: SoughtProgram): Uint8Array => encodeJson(sought);
+/** Throws `AGENT_PROTOCOL`. */
+export const parsePreload = (payload: Uint8Array): SoughtProgram =>
+  parseObject(payload, (fields) => ({
+    args: fields.list("args", asString),
+    ...given("path", fields.optional("path", asString)),
+    workdir: fields.required("workdir", asString),
+  }));
 
 export const encodeFollowMain = ({ stdout, stderr, from }: FollowMain): Uint8Array =>
   encodeJson({ stdout: Number(stdout), stderr: Number(stderr), from });

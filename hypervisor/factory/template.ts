@@ -4,7 +4,13 @@ import { PodnetError } from "../../core/errors.ts";
 import { type IfName, parseIfName, type PodId, podIdFromBytes } from "../../core/names.ts";
 import { type Memfd, openMemfd } from "../../linux/files/memfd.ts";
 import type { Tap } from "../../linux/tun.ts";
-import { type RunningVm, templateNicMac, templatePrefix, type VmPlan } from "../driver.ts";
+import {
+  type ProgramPlan,
+  type RunningVm,
+  templateNicMac,
+  templatePrefix,
+  type VmPlan,
+} from "../driver.ts";
 import { jailOf } from "../jail/cgroup-layout.ts";
 
 /**
@@ -27,6 +33,8 @@ interface TemplateGuest extends AsyncDisposable {
    * when its agent cannot give a NIC its own MAC: then its clones' NICs are plugged.
    */
   readonly parkNic?: () => Promise<void>;
+  /** Reads the files that a program's start will read. */
+  preload(program: ProgramPlan): Promise<void>;
 }
 
 /** A machine that can be written down. */
@@ -68,6 +76,7 @@ export async function buildTemplate(
       await guest.parkNic();
       hasNic = true;
     }
+    if (plan.program !== undefined) await guest.preload(plan.program);
     await vm.save(state.fd, alive);
   }
   // Only now: a shared writable mapping, the template's own, would forbid it.

@@ -1,4 +1,5 @@
 /** Clones of a container image that wait for a pod. */
+import { existsSync } from "node:fs";
 import path from "node:path";
 import test from "ava";
 import { busyboxImage } from "../lab/busybox-root.ts";
@@ -16,9 +17,13 @@ test.serial.after.always(async () => {
   await rig?.[Symbol.asyncDispose]();
 });
 
-/** Imports an image of busybox under the name `app:1`, which greets with a word. */
+/**
+ * Imports an image of busybox under the name `app:1`, which greets with a word, unless that was
+ * done before.
+ */
 async function importApp(word: string): Promise<void> {
   const directory = path.join(rig.directory, word);
+  if (existsSync(directory)) return;
   busyboxImage(directory);
   const archive = path.join(directory, "app.tar");
   const config = { Cmd: ["sh", "-c", `echo ${word}; cat /proc/uptime; sleep 1000`] };
@@ -41,6 +46,13 @@ async function create(name: string, image = "app:1"): Promise<{ origin: string; 
   return { origin: pod?.spans.find(({ step }) => step === "vm.start")?.detail ?? "", said };
 }
 
+/** Bytes that a pod's machine has read of its image since it was cloned. */
+async function readOfImage(idOrName: string): Promise<number> {
+  for await (const { pods } of rig.client.pods.stats({ idOrName, everyMs: 1000 }))
+    return Number(pods[0]?.machine?.disks[0]?.readBytes);
+  return Number.NaN;
+}
+
 test.serial("a pool of an image that is not there says so, and fills once it is", async (t) => {
   const { error, image } = await until("the reason", async () => {
     const pool = await poolNow();
@@ -54,9 +66,13 @@ test.serial("a pool of an image that is not there says so, and fills once it is"
 });
 
 test.serial("a pod of the image takes the machine, and its main process begins then", async (t) => {
+  await importApp("hello");
+  await rig.daemon.podnet("pool", "fill");
   const { origin, said } = await create("one");
   t.regex(origin, /from the pool$/);
   t.regex(said, /^hello\n/);
+  const read = await readOfImage("one");
+  t.true(read < 200_000, `its template had read busybox, of 1 MB: it read ${read} bytes`);
   await waiting();
   // The name is written otherwise, and means the same image.
   await rig.daemon.podnet("image", "tag", "app:1", "other");

@@ -28,6 +28,7 @@ export function awaitTemplateGuest(
       const parks = identity.features?.includes(agentFeatures.parking) === true;
       return {
         ...(parks ? { parkNic: () => parkNic(guest, limited(readyMs, signal)) } : {}),
+        preload: (program) => guest.preload(program, limited(readyMs, signal)),
         [Symbol.asyncDispose]: () => guest.close(),
       };
     } catch (thrown) {

@@ -83,6 +83,19 @@ function imageOf(spec: PodSpec, { images, config }: PodsParts): FoundImage | und
   );
 }
 
+/**
+ * The process to plan a machine of an image with: the image's own, or a word in its place where the
+ * image says of no program. Throws as `planNew`.
+ */
+export function someProcess(
+  image: string,
+  { images }: PodsParts,
+): { process?: { args: string[] } } {
+  const config = images?.findImage(image).config;
+  const says = config !== undefined && config.entrypoint.length + config.command.length > 0;
+  return says ? {} : { process: { args: ["/"] } };
+}
+
 /** The sources of the planner's snapshot. */
 export function worldOf(
   { config, db, addresses, networks, host }: PodsParts,

@@ -8,8 +8,8 @@ import type { PodContents } from "../store/pod-row.ts";
 
 /**
  * The machine as its driver starts it: held until its NICs are plugged where the guest needs them
- * first, with the NIC that its template may have, and with the seed disk, which describes the
- * guest's network. Pure.
+ * first, with the NIC that its template may have, with the seed disk, which describes the guest's
+ * network, and with the program that its template's guest is to know. Pure.
  */
 export function machineOf(pod: PodContents): VmPlan {
   const seed = seedOf(pod);
@@ -19,7 +19,16 @@ export function machineOf(pod: PodContents): VmPlan {
     ...(isHeld(pod.plan) ? { held: true } : {}),
     ...(first === undefined ? {} : { nic: first.nic }),
     ...(seed === undefined ? {} : { seed }),
+    ...programOf(pod.plan),
   };
+}
+
+/** What a clone's main process is started from; a machine that boots reads it by itself. */
+function programOf({ vm, process }: PodPlan): Pick<VmPlan, "program"> {
+  if (process === undefined || vm.factory === undefined) return {};
+  const { args, env, workdir } = process;
+  const path = env.findLast((each) => each.env === "PATH")?.value;
+  return { program: { args, workdir, ...(path === undefined ? {} : { path }) } };
 }
 
 /**

@@ -25,7 +25,7 @@ export interface PodPlan {
   readonly podId: PodId;
   readonly name: PodName;
   /** The machine without what `machineOf` derives. */
-  readonly vm: Omit<VmPlan, "seed" | "held">;
+  readonly vm: Omit<VmPlan, "seed" | "held" | "program">;
   /**
    * Who configures the guest. Absent, also in plans of earlier podnetds: the agent that answers.
    */

@@ -54,6 +54,13 @@ CALL(fill) {
   /* Bytes read before an end or a failure count; the next call reports the end or the failure. */
   return used > 0 ? used : or_errno(count);
 }
+/* readAt(fd, into, at): no file is as long as a number beyond 2^53. */
+CALL(readAt) {
+  struct bytes buffer = arg_bytes(call, 1);
+  double at = arg_number(call, 2);
+  if (!(at >= 0 && at < 9007199254740992.0)) return 0;
+  return or_errno(pread(INT(0), buffer.data, buffer.length, (off_t)at));
+}
 CALL(write) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(write(INT(0), buffer.data, buffer.length));
@@ -280,6 +287,7 @@ const struct native sys_functions[] = {
     {"close", sys_close},
     {"read", sys_read},
     {"fill", sys_fill},
+    {"readAt", sys_readAt},
     {"write", sys_write},
     {"forward", sys_forward},
     {"readSmall", sys_readSmall},

@@ -214,6 +214,8 @@ const mainMessages: Target = {
     chosen(5, json({ id: "start-1", at: 512, code: 3 })),
     chosen(5, json({ id: "start-1", at: 512, signal: 9 })),
     chosen(5, json({ id: "start-1", at: 512, signal: 9, code: 3 })),
+    chosen(6, json({ args: ["sh", "-c"], path: "/bin", workdir: "/" })),
+    chosen(6, json({ args: [], workdir: "/" })),
   ],
   words: Object.keys(mainSpec).concat("stdout", "stderr", "from", "at", "signal", "code"),
   run: choosing([
@@ -223,6 +225,7 @@ const mainMessages: Target = {
     returning(main.parseSignalMain, main.encodeSignalMain),
     returning(main.parseResizeMain, ({ rows, columns }) => main.encodeResizeMain(rows, columns)),
     returning(main.parseMainEnded, main.encodeMainEnded),
+    returning(main.parsePreload, main.encodePreload),
   ]),
 };
 

@@ -143,4 +143,27 @@ export const templatesFaults: readonly Fault[] = [
     },
     slow: true,
   },
+  {
+    kind: "bound",
+    name: "a template has read nothing of what its clones run",
+    file: "hypervisor/factory/template.ts",
+    find: "if (plan.program !== undefined) await guest.preload(plan.program);",
+    put: "",
+    noticedBy: {
+      file: "test/vm/image-pool.test.ts",
+      title: "a pod of the image takes the machine, and its main process begins then",
+    },
+    slow: true,
+  },
+  {
+    kind: "bound",
+    name: "the libraries of a program are not found",
+    file: "guest-init/agent/main-process/linked.ts",
+    find: "loaded === undefined ? address : address - loaded.address + loaded.offset",
+    put: "address",
+    noticedBy: {
+      file: "test/unit/guest-init/agent/linked.test.ts",
+      title: "a program's own directories come first, and those next to it are found",
+    },
+  },
 ];
