@@ -238,7 +238,8 @@ export class KubeClient {
   async #error(answer: IncomingMessage, what: string): Promise<Error> {
     // A status has a few hundred bytes. Whatever is longer is not one.
     const text = await textOfAnswer(answer, 1 << 16, this.server).catch(() => "");
-    return answerError(answer.statusCode ?? 0, text, what);
+    const { "retry-after": retryAfter } = answer.headers;
+    return answerError(answer.statusCode ?? 0, text, what, retryAfter);
   }
 
   #limit(signal: AbortSignal): AbortSignal {

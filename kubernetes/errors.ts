@@ -49,9 +49,31 @@ const statusCodes: Readonly<Partial<Record<number, KubernetesCode>>> = {
  */
 const restored = /too large resource version/i;
 
-/** The error of an answer that is not a success; `body` is a `Status` object, or any text. */
-export function answerError(status: number, body: string, what: string): PodnetError {
-  return statusError(parseJson(body), status, what, body.trim());
+/** Longest that a server may keep its callers away, milliseconds. */
+const longestRetryMs = 300_000;
+
+/** When a server that is busy wants to be asked again; undefined where it does not say. */
+export const retryAfterOf = (error: unknown): number | undefined => {
+  const ms = error instanceof PodnetError ? error.details["retryAfterMs"] : undefined;
+  return typeof ms === "number" ? ms : undefined;
+};
+
+/** Seconds of a server as milliseconds; undefined for what is no such number. */
+const retryMs = (seconds: number): number | undefined =>
+  seconds > 0 ? Math.min(longestRetryMs, Math.ceil(seconds * 1000)) : undefined;
+
+/**
+ * The error of an answer that is not a success; `body` is a `Status` object, or any text, and
+ * `retryAfter` the header. (API servers write seconds: a date would need clocks that agree.)
+ */
+export function answerError(
+  status: number,
+  body: string,
+  what: string,
+  retryAfter = "",
+): PodnetError {
+  const ofHeader = /^\d{1,9}$/.test(retryAfter) ? retryMs(Number(retryAfter)) : undefined;
+  return statusError(parseJson(body), status, what, { text: body.trim(), retryAfterMs: ofHeader });
 }
 
 /** The error that a `Status` object describes, as the body of an answer or in a watch. */
@@ -59,8 +81,13 @@ export function statusError(
   object: unknown,
   otherwise: number,
   what: string,
-  text = "",
+  {
+    text = "",
+    retryAfterMs,
+  }: { readonly text?: string; readonly retryAfterMs?: number | undefined } = {},
 ): PodnetError {
+  const seconds = fieldOf(fieldOf(object, "details"), "retryAfterSeconds");
+  const again = retryAfterMs ?? (typeof seconds === "number" ? retryMs(seconds) : undefined);
   const number = fieldOf(object, "code");
   const status = typeof number === "number" && Number.isInteger(number) ? number : otherwise;
   const reason = foreign(textOf(object, "reason") ?? "");
@@ -70,7 +97,7 @@ export function statusError(
     : (statusCodes[status] ?? "KUBERNETES_FAILED");
   const said = message === "" ? `status ${status}` : foreign(message);
   return kubernetesError(code, `Kubernetes' API server cannot ${what}: ${said}`, {
-    details: { status, reason },
+    details: { status, reason, ...(again === undefined ? {} : { retryAfterMs: again }) },
   });
 }
 

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { isPodnetError, type PodnetError } from "../core/errors.ts";
+import { retryAfterOf } from "./errors.ts";
 import type { KubeClient } from "./client.ts";
 import type { KubeObject } from "./objects.ts";
 
@@ -59,6 +60,7 @@ export async function* follow(
   for (let failures = 0; !signal.aborted; failures++) {
     const begun = clock.monotonic();
     let longest: number = longestPauseMs.away;
+    let askedMs = 0;
     try {
       for await (const followed of follower.once()) {
         longest = longestPauseMs.answering;
@@ -66,13 +68,16 @@ export async function* follow(
       }
     } catch (thrown) {
       if (signal.aborted) return;
+      askedMs = retryAfterOf(thrown) ?? 0;
       const reported = follower.failed(thrown);
       if (!isPodnetError(thrown, "KUBERNETES_UNREACHABLE")) longest = longestPauseMs.answering;
       if (reported !== undefined) yield reported;
     }
     if (clock.monotonic() - begun >= steadyMs) failures = 0;
     const most = Math.min(longest, firstPauseMs * 2 ** failures);
-    await pause(most * (0.5 + random() / 2), signal).catch(() => {});
+    // A busy server says when to come; all of its callers at that moment are too many again.
+    const ms = askedMs + most * (0.5 + random() / 2);
+    await pause(ms, signal).catch(() => {});
   }
 }
 
@@ -124,11 +129,16 @@ class Follower {
 
   /** The item that reports a failure. Rethrows errors that are not the API server's. */
   failed(thrown: unknown): Followed | undefined {
-    if (isPodnetError(thrown, "KUBERNETES_EXPIRED")) {
+    const expired = isPodnetError(thrown, "KUBERNETES_EXPIRED");
+    if (expired && this.#known !== undefined) {
       this.#known = undefined;
       return undefined;
     }
-    if (!isPodnetError(thrown, "KUBERNETES_UNREACHABLE", "KUBERNETES_DENIED", "KUBERNETES_FAILED"))
+    // A list whose parts expire, again and again, leaves all as it was.
+    if (
+      !expired &&
+      !isPodnetError(thrown, "KUBERNETES_UNREACHABLE", "KUBERNETES_DENIED", "KUBERNETES_FAILED")
+    )
       throw thrown;
     // What cannot be read once may never be: the next attempt begins with a list.
     if (thrown.code === "KUBERNETES_FAILED") this.#known = undefined;

@@ -36,7 +36,7 @@ export function readObject(json: unknown): KubeObject {
   const [name, uid, resourceVersion] = (["name", "uid", "resourceVersion"] as const).map((field) =>
     textOf(json, "metadata", field),
   );
-  if (name === undefined || uid === undefined || resourceVersion === undefined)
+  if (!name || !uid || !resourceVersion)
     throw unreadable("an object without name, uid or resourceVersion");
   return { name, uid, resourceVersion, json };
 }
@@ -46,8 +46,8 @@ export function readPage(text: string): Page {
   const json = parseJson(text);
   const items = fieldOf(json, "items") ?? [];
   const resourceVersion = textOf(json, "metadata", "resourceVersion");
-  if (!Array.isArray(items) || resourceVersion === undefined)
-    throw unreadable("something that is no list");
+  // A watch from an empty version begins with what there is then, and misses what was before.
+  if (!Array.isArray(items) || !resourceVersion) throw unreadable("something that is no list");
   const next = textOf(json, "metadata", "continue") ?? "";
   return { items: items.map(readObject), resourceVersion, next: next === "" ? undefined : next };
 }
@@ -67,7 +67,7 @@ export function readEvent(line: string): WatchEvent {
       return { kind: "delete", object: readObject(object) };
     case "BOOKMARK": {
       const resourceVersion = textOf(object, "metadata", "resourceVersion");
-      if (resourceVersion === undefined) throw unreadable("a bookmark without a resourceVersion");
+      if (!resourceVersion) throw unreadable("a bookmark without a resourceVersion");
       return { kind: "bookmark", resourceVersion };
     }
     case "ERROR":

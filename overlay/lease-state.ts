@@ -63,6 +63,13 @@ export type Trouble =
   | { readonly kind: "node-missing"; readonly node: string }
   /** Kubernetes has given this host's Node no podCIDR, or one that is of no use to the overlay. */
   | { readonly kind: "no-pod-cidr"; readonly node: string; readonly reason?: string }
+  /** An annotation of this host's Node that is to say how it is reached, and is no address. */
+  | {
+      readonly kind: "unread-address";
+      readonly node: string;
+      readonly name: string;
+      readonly text: string;
+    }
   /** Nodes that want to take part and are given no routes: some of them, with the reasons. */
   | {
       readonly kind: "nodes-refused";

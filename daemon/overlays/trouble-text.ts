@@ -1,5 +1,6 @@
 import { assertNever } from "../../core/brand.ts";
 import { type PodnetError, toPodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import { subnetsText } from "../../overlay/flannel/key.ts";
 import type { Trouble } from "../../overlay/lease-state.ts";
 import type { Conflict } from "../../overlay/peers.ts";
@@ -31,6 +32,8 @@ export function troubleText(trouble: Trouble): string {
       return trouble.reason === undefined
         ? `Kubernetes has given node ${trouble.node} no podCIDR of the overlay's families: see kube-controller-manager's options allocate-node-cidrs and cluster-cidr`
         : `the podCIDR of node ${trouble.node} is of no use: ${trouble.reason}`;
+    case "unread-address":
+      return `the annotation ${trouble.name} of node ${trouble.node} is not an address of its family, and is passed over: "${printable(trouble.text)}"`;
     case "nodes-refused":
       return refusedText(trouble);
     case "failing":

@@ -92,10 +92,8 @@ export function ownAnnotations(
   config: Pick<OverlayConfig, "v4" | "v6">,
   present: NodeAnnotations,
 ): OwnAnnotations {
-  const publicIp =
-    addressIn(present["public-ip-overwrite"] ?? present["node-public-ip"], 4) ?? host.publicIp;
-  const publicIp6 =
-    addressIn(present["public-ipv6-overwrite"] ?? present["node-public-ipv6"], 6) ?? host.publicIp6;
+  const publicIp = firstAddress(present, sources[4], 4) ?? host.publicIp;
+  const publicIp6 = firstAddress(present, sources[6], 6) ?? host.publicIp6;
   if (config.v4 !== undefined && publicIp === undefined) return { kind: "address", family: 4 };
   if (config.v6 !== undefined && publicIp6 === undefined) return { kind: "address", family: 6 };
   const { type = "", v4, v6 } = wireData(host.attributes);
@@ -111,6 +109,59 @@ export function ownAnnotations(
       "public-ipv6": config.v6 === undefined ? null : (publicIp6 as Ipv6),
     },
   };
+}
+
+/** Where an administrator says how the host is reached, the first one first. */
+const sources = {
+  4: ["public-ip-overwrite", "node-public-ip"],
+  6: ["public-ipv6-overwrite", "node-public-ipv6"],
+} as const;
+
+const firstAddress = <F extends 4 | 6>(
+  present: NodeAnnotations,
+  names: readonly AnnotationName[],
+  family: F,
+): (F extends 4 ? Ipv4 : Ipv6) | undefined => {
+  for (const name of names) {
+    const found = addressIn(present[name], family);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+};
+
+/** An administrator's annotation that is no address of its family, and is passed over. */
+export function unreadAddress(
+  present: NodeAnnotations,
+  { v4, v6 }: Pick<OverlayConfig, "v4" | "v6">,
+): { readonly name: string; readonly text: string } | undefined {
+  for (const [family, isUsed] of [
+    [4, v4 !== undefined],
+    [6, v6 !== undefined],
+  ] as const)
+    for (const name of isUsed ? sources[family] : []) {
+      const text = present[name] ?? "";
+      if (text !== "" && addressIn(text, family) === undefined) return { name, text };
+    }
+  return undefined;
+}
+
+/**
+ * Whether annotations are those of this host, or absent. flanneld on this host writes other data:
+ * its tunnel has another MAC, or its backend is another one.
+ */
+export function isDataOf(
+  present: NodeAnnotations,
+  { attributes }: Pick<Host, "attributes">,
+): boolean {
+  const { type = "", v4, v6 } = wireData(attributes);
+  if (type === "" || present["backend-type"] === undefined) return true;
+  const isLike = (text: string | undefined, data: unknown): boolean =>
+    text === undefined || text === goJson(data ?? null);
+  return (
+    present["backend-type"] === type &&
+    isLike(present["backend-data"], v4) &&
+    isLike(present["backend-v6-data"], v6)
+  );
 }
 
 /** An address of the family; undefined for text that is none, which is passed over. */

@@ -9,7 +9,7 @@ import type { HostLease, HostLeaseParts, HostLeaseState } from "../host-lease.ts
 import type { LeasePhase } from "../lease-status.ts";
 import { Registry } from "../registry.ts";
 import type { StoreEvent } from "../store.ts";
-import { takesPart } from "./annotations.ts";
+import { isDataOf, takesPart } from "./annotations.ts";
 import { NetConf } from "./net-conf.ts";
 import { type OverlayNode, readNode } from "./node.ts";
 import { nodeKey, NodeLeases, type NodeLeasesOptions, outside, subnetsIn } from "./node-leases.ts";
@@ -58,6 +58,8 @@ export class NodeLease implements HostLease {
   #leaving = false;
   /** This host is leaving, and its subnets are empty. */
   #isEmpty = false;
+  /** Its Node says nothing of it any more: whatever it says from now on is of another program. */
+  #hasLeft = false;
   #listed = false;
   #staleSince: number | undefined;
   #own: Subnets | undefined;
@@ -136,6 +138,7 @@ export class NodeLease implements HostLease {
   join(): void {
     this.#leaving = false;
     this.#isEmpty = false;
+    this.#hasLeft = false;
     this.#converge();
   }
 
@@ -171,7 +174,10 @@ export class NodeLease implements HostLease {
       this.#apply(this.#nodes.replace(followed.objects.map((each) => this.#read(each))));
     }
     if (followed.kind === "put") this.#apply(this.#nodes.put(this.#read(followed.object)));
-    if (followed.kind === "delete") this.#apply(this.#nodes.delete(followed.object.name));
+    if (followed.kind === "delete") {
+      const { name, uid } = followed.object;
+      this.#apply(this.#nodes.delete(name, uid));
+    }
     this.#converge();
   }
 
@@ -203,10 +209,10 @@ export class NodeLease implements HostLease {
       : undefined;
   }
 
-  /** Whether other hosts are notified of this one. */
+  /** Whether other hosts are notified of this one, and not of flanneld on it. */
   get #isAnnotated(): boolean {
     const { own } = this.#nodes;
-    return own !== undefined && takesPart(own.annotations);
+    return own !== undefined && takesPart(own.annotations) && isDataOf(own.annotations, this.#host);
   }
 
   /** Brings what this host has closer to what it is to have, and reports it. */
@@ -215,9 +221,14 @@ export class NodeLease implements HostLease {
     const offered = this.#offered;
     if (this.#own === undefined) {
       // What an earlier podnetd had is emptied before it is given up.
-      if (!this.#leaving || (this.#isAnnotated && !this.#isEmpty)) this.#own = offered;
+      const isLeft = this.#isEmpty || this.#hasLeft || !this.#isAnnotated;
+      if (!this.#leaving || !isLeft) this.#own = offered;
     }
     if (this.#own !== undefined) this.#drainIfWanted(this.#own, offered);
+    this.#apply(this.#nodes.keep(this.#own));
+    const { own } = this.#nodes;
+    if (this.#leaving && this.#own === undefined && own !== undefined && this.#config !== undefined)
+      this.#hasLeft ||= this.#wanted(own) === undefined;
     this.#writer.wake();
     this.#parts.onState(this.view);
   }
@@ -254,6 +265,7 @@ export class NodeLease implements HostLease {
   #wanted(node: OverlayNode): ReturnType<typeof wantedOf> {
     return wantedOf(node, {
       leaving: this.#leaving,
+      hasLeft: this.#hasLeft,
       has: this.#own,
       host: this.#host,
       config: this.#config,
@@ -267,7 +279,7 @@ export class NodeLease implements HostLease {
     if (this.#own === undefined) {
       if (!known) return "waiting";
       if (!this.#leaving) return "acquiring";
-      return this.#isAnnotated ? "draining" : "left";
+      return this.#isAnnotated && !this.#hasLeft ? "draining" : "left";
     }
     if (this.#drain !== undefined) return "draining";
     return this.#nodes.own === undefined ? "lost" : "held";

@@ -81,6 +81,8 @@ export class NodeLeases {
   readonly #networks = new Occupied();
   readonly #macs = new Map<Mac, string>();
   #revision = 0n;
+  /** What pods of this host have, whatever its Node says. */
+  #kept: readonly Cidr[] = [];
 
   constructor(options: NodeLeasesOptions) {
     this.#options = options;
@@ -121,13 +123,36 @@ export class NodeLeases {
     return [...dropped, ...this.#look(nodes), ...this.#lookAgain()];
   }
 
+  /** Sets the subnets that pods of this host have: no other Node is sent their packets. */
+  keep(subnets: Subnets | undefined): StoreEvent[] {
+    const kept = [subnets?.v4, subnets?.v6].filter((each) => each !== undefined);
+    if (kept.length === this.#kept.length && kept.every((each) => this.#kept.includes(each)))
+      return [];
+    this.#kept = kept;
+    const { own } = this.#options;
+    const evicted = [...this.#admitted.values()].filter(
+      ({ name, networks }) => name !== own && networks.some((each) => this.#isKept(each)),
+    );
+    const dropped = evicted.flatMap((claim) => {
+      this.#refused.set(claim.name, keptText);
+      return this.#drop(claim);
+    });
+    return [...dropped, ...this.#lookAgain()];
+  }
+
+  #isKept(network: Cidr): boolean {
+    return this.#kept.some((each) => overlaps(each, network));
+  }
+
   put(node: OverlayNode): StoreEvent[] {
     this.#nodes.set(node.name, node);
     const events = this.#look([node]);
     return events.length === 0 ? events : [...events, ...this.#lookAgain()];
   }
 
-  delete(name: string): StoreEvent[] {
+  /** `uid`: of the Node that is gone, which another of its name may have followed already. */
+  delete(name: string, uid?: string): StoreEvent[] {
+    if (uid !== undefined && this.#nodes.get(name)?.uid !== uid) return [];
     const events = this.#forget(name);
     return events.length === 0 ? events : [...events, ...this.#lookAgain()];
   }
@@ -206,6 +231,9 @@ export class NodeLeases {
     if (subnets === undefined) return "it has no podCIDR that can be read";
     const misplaced = outside(subnets, config);
     if (misplaced !== undefined) return misplaced;
+    const networks = [subnets.v4, subnets.v6].filter((each) => each !== undefined);
+    if (node.name !== this.#options.own && networks.some((each) => this.#isKept(each)))
+      return keptText;
     const text = leaseTextOf(node.annotations);
     const value = text === undefined ? undefined : parseLeaseValue(text);
     const attributes = value && attributesOf(value);
@@ -215,7 +243,7 @@ export class NodeLeases {
       name: node.name,
       key: nodeKey(node.name, subnets),
       text,
-      networks: [subnets.v4, subnets.v6].filter((each) => each !== undefined),
+      networks,
       macs: macs.filter((mac) => mac !== undefined),
     };
   }
@@ -260,6 +288,8 @@ export class NodeLeases {
 
 /** What two Nodes cannot both have. */
 type Taken = "podCIDR" | "MAC";
+
+const keptText = "its podCIDR has addresses that pods of this host still have";
 
 const takenText = (what: Taken, holder: string): string =>
   what === "MAC"

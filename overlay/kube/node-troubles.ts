@@ -1,5 +1,6 @@
 import type { OverlayConfig } from "../flannel/config.ts";
 import type { Since, Trouble } from "../lease-state.ts";
+import { unreadAddress } from "./annotations.ts";
 import type { OverlayNode } from "./node.ts";
 import { outside, subnetsIn } from "./node-leases.ts";
 import type { Wanted } from "./node-writer.ts";
@@ -30,6 +31,8 @@ export function nodeTroubles(known: Known): Trouble[] {
     const reason = subnets && outside(subnets, config);
     if (subnets === undefined) troubles.push({ kind: "no-pod-cidr", node });
     if (reason !== undefined) troubles.push({ kind: "no-pod-cidr", node, reason });
+    const unread = unreadAddress(own.annotations, config);
+    if (unread !== undefined) troubles.push({ kind: "unread-address", node, ...unread });
   }
   if (wanted?.kind === "address") troubles.push({ kind: "no-address", family: wanted.family });
   if (refused.size > 0)

@@ -1,11 +1,18 @@
 import type { Clock } from "../../core/clock.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import { guard, guarded } from "../../core/guard.ts";
+import { retryAfterOf } from "../../kubernetes/errors.ts";
 import type { KubeObject } from "../../kubernetes/objects.ts";
 import type { Host } from "../claim.ts";
 import type { OverlayConfig } from "../flannel/config.ts";
 import type { Subnets } from "../flannel/key.ts";
-import { isAnnotated, noAnnotations, ownAnnotations, type WrittenName } from "./annotations.ts";
+import {
+  isAnnotated,
+  isDataOf,
+  noAnnotations,
+  ownAnnotations,
+  type WrittenName,
+} from "./annotations.ts";
 import type { OverlayNode } from "./node.ts";
 import type { NodeStore } from "./node-store.ts";
 import { nodePatch } from "./patch.ts";
@@ -14,7 +21,7 @@ import { nodePatch } from "./patch.ts";
 export type Wanted =
   | {
       readonly kind: "write";
-      readonly annotations: Readonly<Record<WrittenName, string | null>>;
+      readonly annotations: Readonly<Partial<Record<WrittenName, string | null>>>;
       /** The condition NetworkUnavailable; undefined leaves it as it is. */
       readonly unavailable: boolean | undefined;
     }
@@ -22,6 +29,8 @@ export type Wanted =
 
 interface Intended {
   readonly leaving: boolean;
+  /** It has left, and the Node is no business of its any more. */
+  readonly hasLeft: boolean;
   /** The subnets that this host has. */
   readonly has: Subnets | undefined;
   readonly host: Host;
@@ -32,15 +41,19 @@ interface Intended {
 
 /** What a Node does not say yet of this host; undefined if it says all of it. Pure. */
 export function wantedOf(node: OverlayNode, intended: Intended): Wanted | undefined {
-  const { leaving, has, host, config, isReady, writesCondition } = intended;
-  if (has === undefined)
-    return !leaving || isAnnotated(node.annotations, noAnnotations)
-      ? undefined
-      : {
-          kind: "write",
-          annotations: noAnnotations,
-          unavailable: writesCondition ? true : undefined,
-        };
+  const { leaving, hasLeft, has, host, config, isReady, writesCondition } = intended;
+  if (has === undefined) {
+    if (!leaving || hasLeft) return undefined;
+    // Another program may have taken the annotations away, and left the condition.
+    const says = writesCondition && node.networkUnavailable === "False" && node.isConditionOwn;
+    const isTheirs = !isDataOf(node.annotations, host);
+    if (!says && (isTheirs || isAnnotated(node.annotations, noAnnotations))) return undefined;
+    return {
+      kind: "write",
+      annotations: isTheirs ? {} : noAnnotations,
+      unavailable: writesCondition ? true : undefined,
+    };
+  }
   if (leaving || config === undefined) return undefined;
   const own = ownAnnotations(host, config, node.annotations);
   if (own.kind === "address") return own;
@@ -140,7 +153,8 @@ export class NodeWriter implements AsyncDisposable {
     } catch (thrown) {
       this.#failure = thrown;
     }
-    this.#notBefore = clock.monotonic() + this.#pauseMs;
+    // What a busy API server asks for is waited for, and the pause as well.
+    this.#notBefore = clock.monotonic() + (retryAfterOf(this.#failure) ?? 0) + this.#pauseMs;
     this.#pauseMs = Math.min(longestPauseMs, 2 * this.#pauseMs);
   }
 

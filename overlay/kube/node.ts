@@ -18,7 +18,12 @@ export interface OverlayNode {
   readonly tooLong: boolean;
   /** The condition NetworkUnavailable: `True`, `False`, `Unknown`, or undefined. */
   readonly networkUnavailable: string | undefined;
+  /** The condition says that podnet has written it. */
+  readonly isConditionOwn: boolean;
 }
+
+/** The reason of the condition that says that it is podnet's. */
+export const upReason = "PodnetIsUp";
 
 /** Kubernetes gives a Node one podCIDR of each family. */
 const mostPodCidrs = 2;
@@ -33,6 +38,7 @@ export function readNode(
 ): OverlayNode {
   const { metadata, spec, status } = json as NodeJson;
   const annotations = nodeAnnotations(metadata?.annotations, prefix);
+  const condition = conditionOf(status?.conditions);
   const created = Date.parse(String(metadata?.creationTimestamp));
   return {
     name,
@@ -42,7 +48,8 @@ export function readNode(
     podCidrs: podCidrsOf(spec),
     annotations,
     tooLong: isTooLong(annotations),
-    networkUnavailable: conditionOf(status?.conditions),
+    networkUnavailable: condition?.status,
+    isConditionOwn: condition?.reason === upReason,
   };
 }
 
@@ -72,10 +79,16 @@ const cidrOf = (text: unknown): Cidr | undefined =>
     ? readable(() => networkOf(parseIpPrefix(text)))
     : undefined;
 
-function conditionOf(conditions: unknown): string | undefined {
+interface Condition {
+  readonly status: string;
+  readonly reason: unknown;
+}
+
+function conditionOf(conditions: unknown): Condition | undefined {
   if (!Array.isArray(conditions)) return undefined;
-  for (const condition of conditions as readonly { type?: unknown; status?: unknown }[])
+  type Found = { readonly type?: unknown; readonly status?: unknown; readonly reason?: unknown };
+  for (const condition of conditions as readonly (Found | null)[])
     if (condition?.type === "NetworkUnavailable" && typeof condition.status === "string")
-      return condition.status;
+      return { status: condition.status, reason: condition.reason };
   return undefined;
 }

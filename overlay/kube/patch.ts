@@ -1,5 +1,5 @@
 import type { WrittenName } from "./annotations.ts";
-import type { OverlayNode } from "./node.ts";
+import { type OverlayNode, upReason } from "./node.ts";
 
 /** The Node's condition that the scheduler looks at: `True` keeps pods away. */
 export interface NetworkCondition {
@@ -15,7 +15,7 @@ export interface NetworkCondition {
 export const nodePatch = (
   { resourceVersion, uid }: Pick<OverlayNode, "resourceVersion" | "uid">,
   prefix: string,
-  annotations: Readonly<Record<WrittenName, string | null>>,
+  annotations: Readonly<Partial<Record<WrittenName, string | null>>>,
   condition: NetworkCondition | undefined,
 ): object => ({
   metadata: {
@@ -34,7 +34,7 @@ function conditionJson({ unavailable, at }: NetworkCondition): object {
   return {
     type: "NetworkUnavailable",
     status: unavailable ? "True" : "False",
-    reason: unavailable ? "PodnetLeft" : "PodnetIsUp",
+    reason: unavailable ? "PodnetLeft" : upReason,
     message: unavailable
       ? "podnet has left the overlay on this node"
       : "podnet is running on this node",

@@ -13,6 +13,36 @@ const inCommon = "whatever Nodes say and in whatever order, no two have anything
 export const overlayKubeFaults: readonly Fault[] = [
   {
     kind: "access",
+    name: "a Node may have a podCIDR that pods of this host still have",
+    file: "overlay/kube/node-lease.ts",
+    find: "this.#apply(this.#nodes.keep(this.#own));",
+    put: "this.#apply(this.#nodes.keep(undefined));",
+    noticedBy: inTest(
+      "overlay/kube/hostile",
+      "a Node that is given this host's podCIDR while its pods still run is sent nothing of theirs",
+    ),
+  },
+  {
+    kind: "undo",
+    name: "a host that has left takes flanneld's annotations away",
+    file: "overlay/kube/node-writer.ts",
+    find: "if (!leaving || hasLeft) return undefined;",
+    put: "if (!leaving) return undefined;",
+    noticedBy: inTest(
+      "overlay/kube/node-writer",
+      "a host that has left wants nothing of its Node any more",
+    ),
+  },
+  {
+    kind: "bound",
+    name: "a busy API server is asked again sooner than it wants",
+    file: "kubernetes/follow.ts",
+    find: "askedMs = retryAfterOf(thrown) ?? 0;",
+    put: "askedMs = 0 * (retryAfterOf(thrown) ?? 0);",
+    noticedBy: inTest("kubernetes/busy", "a follower comes no sooner than it was asked to"),
+  },
+  {
+    kind: "access",
     name: "a Node may have a podCIDR that another one has",
     file: "overlay/kube/node-leases.ts",
     find: "return [...ofNetworks, ...ofMacs].filter(",
@@ -78,8 +108,8 @@ export const overlayKubeFaults: readonly Fault[] = [
     kind: "release",
     name: "a host that leaves keeps its annotations",
     file: "overlay/kube/node-writer.ts",
-    find: "return !leaving || isAnnotated(node.annotations, noAnnotations)",
-    put: "return leaving || isAnnotated(node.annotations, noAnnotations)",
+    find: "annotations: isTheirs ? {} : noAnnotations,",
+    put: "annotations: {},",
     noticedBy: lease("a host that leaves is drained first, and takes its annotations away"),
   },
   {
@@ -102,8 +132,8 @@ export const overlayKubeFaults: readonly Fault[] = [
     kind: "repair",
     name: "an expired version is asked for again without end",
     file: "kubernetes/follow.ts",
-    find: 'if (isPodnetError(thrown, "KUBERNETES_EXPIRED")) {\n      this.#known = undefined;',
-    put: 'if (isPodnetError(thrown, "KUBERNETES_EXPIRED")) {',
+    find: "if (expired && this.#known !== undefined) {\n      this.#known = undefined;",
+    put: "if (expired && this.#known !== undefined) {",
     noticedBy: inTest(
       "kubernetes/follow",
       "a follower whose server was restored from an older copy lists again",
