@@ -14,10 +14,12 @@ export interface Stage {
   readonly completeOnly?: readonly string[];
   /**
    * What takes a while to set up, as options of scripts/setup, with the files that need it: a
-   * Debian image, a browser, Prometheus, Go.
+   * Debian image, a browser, Prometheus, Go, generators for Python.
    */
   readonly setUp?: Readonly<
-    Partial<Record<"--debian" | "--browser" | "--prometheus" | "--go", readonly string[]>>
+    Partial<
+      Record<"--debian" | "--browser" | "--prometheus" | "--go" | "--python", readonly string[]>
+    >
   >;
   /**
    * Warm minutes that its files take in all; going over is reported, not failed: the machines are
@@ -66,6 +68,7 @@ export interface Stage {
 }
 
 const inVm = (name: string): string => `test/vm/${name}.test.ts`;
+const inDocs = (name: string): string => `test/docs/${name}.test.ts`;
 
 export const stages: readonly Stage[] = [
   {
@@ -296,10 +299,11 @@ export const stages: readonly Stage[] = [
   {
     name: "docs",
     files: "test/docs/**/*.test.ts",
-    completeOnly: ["test/docs/images.test.ts", "test/docs/go-client.test.ts"],
+    completeOnly: ["images", "go-client", "python-client"].map(inDocs),
     setUp: {
       "--prometheus": ["test/docs/monitoring.test.ts"],
       "--go": ["test/docs/go-client.test.ts"],
+      "--python": ["test/docs/python-client.test.ts"],
     },
     budgetMinutes: 2,
     weight: 1,

@@ -4,28 +4,14 @@ import { contextOf } from "../../cli/context.ts";
 import { buildProgram } from "../../cli/program.ts";
 import { podnetdProgram } from "../../daemon/main/command.ts";
 import { commandPages } from "./command-line.ts";
+import { configManPage } from "./config-man-page.ts";
+import { bold, heading, roff, section, seeAlso, verbatim } from "./roff.ts";
 
 /** Options that every command has, which podnet(1) describes once. */
 const common: ReadonlySet<string> = new Set(["--socket", "--url", "--help"]);
 
-/** Text as roff prints it: no character of it is a request or an escape. */
-const roff = (text: string): string =>
-  text
-    .replaceAll("\\", "\\e")
-    .replaceAll("-", "\\-")
-    .replaceAll(/^(?=[.'])/gm, "\\&");
-
-const bold = (text: string): string => `\\fB${roff(text)}\\fR`;
-
-/** A title, and what it is about. */
-const heading = (name: string, section: number): string =>
-  `.\\" Made from the tree of commands by scripts/generate.\n.TH ${name.toUpperCase().replaceAll("-", "\\-")} ${section} "" podnet "podnet's manual"\n`;
-
-const section = (title: string, lines: readonly string[]): string =>
-  lines.length === 0 ? "" : [`.SH ${title}`, ...lines, ""].join("\n");
-
-/** Lines as they are, in a type of one width. */
-const verbatim = (lines: readonly string[]): string[] => [".EX", ...lines.map(roff), ".EE"];
+/** What the pages of programs are made from. */
+const commands = "the tree of commands";
 
 /** What stands below a command's options: prose, and examples. */
 interface More {
@@ -94,14 +80,6 @@ const leaves = (command: Command): readonly Command[] =>
 
 const sentence = (text: string): string => roff(`${text.charAt(0).toUpperCase()}${text.slice(1)}.`);
 
-const seeAlso = (pages: readonly string[]): string[] => [
-  pages
-    .map((page) =>
-      page.replace(/^(.*)\((\d)\)$/, (_, name: string, n: string) => `.BR ${roff(name)} (${n})`),
-    )
-    .join(" ,\n"),
-];
-
 /** The page of a command, or of a group with all its commands. */
 function commandPage(command: Command, related: readonly string[]): string {
   const name = `podnet-${command.name()}`;
@@ -109,7 +87,7 @@ function commandPage(command: Command, related: readonly string[]): string {
   const isGroup = command.commands.length > 0;
   const examples = parts.flatMap((each) => moreOf(each).examples);
   return [
-    heading(name, 1),
+    heading(name, 1, commands),
     section("NAME", [`${roff(name)} \\- ${roff(command.description())}`]),
     section(
       "SYNOPSIS",
@@ -152,7 +130,7 @@ function programPage(program: Command): string {
   const help = program.commands[0]?.createHelp();
   const options = program.commands[0]?.options.filter(({ long }) => common.has(long ?? "")) ?? [];
   return [
-    heading("podnet", 1),
+    heading("podnet", 1, commands),
     section("NAME", ["podnet \\- network of microVM pods"]),
     section("SYNOPSIS", ["podnet command [options] [arguments]"]),
     section("DESCRIPTION", [roff(about), ...paragraphs(more)]),
@@ -172,7 +150,7 @@ function programPage(program: Command): string {
       environment.flatMap(([name, text]) => [".TP", bold(name), roff(text)]),
     ),
     section("EXIT STATUS", paragraphs(exitStatus(program))),
-    section("SEE ALSO", seeAlso(["podnetd(8)"])),
+    section("SEE ALSO", seeAlso(["podnet-config.toml(5)", "podnetd(8)"])),
   ].join("");
 }
 
@@ -185,7 +163,7 @@ const exitStatus = (program: Command): readonly string[] => {
 /** The page of the daemon. */
 function daemonPage(program: Command): string {
   return [
-    heading("podnetd", 8),
+    heading("podnetd", 8, commands),
     section("NAME", ["podnetd \\- daemon that gives microVM pods their network"]),
     section(
       "SYNOPSIS",
@@ -200,9 +178,9 @@ function daemonPage(program: Command): string {
     section("FILES", [
       ".TP",
       roff("/etc/podnet/config.toml"),
-      "Its configuration, each key explained.",
+      `Its configuration; ${bold("podnet-config.toml")}(5) explains each key.`,
     ]),
-    section("SEE ALSO", seeAlso(["podnet(1)"])),
+    section("SEE ALSO", seeAlso(["podnet(1)", "podnet-config.toml(5)"])),
   ].join("");
 }
 
@@ -213,6 +191,7 @@ export function manPages(): ReadonlyMap<string, string> {
   const pages = new Map([
     ["man/podnet.1", programPage(program)],
     ["man/podnetd.8", daemonPage(podnetdProgram())],
+    ["man/podnet-config.toml.5", configManPage()],
   ]);
   for (const { file, commands } of commandPages) {
     const related = commands.map((name) => `podnet-${name}(1)`);

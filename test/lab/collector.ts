@@ -1,7 +1,8 @@
 /**
- * A collector of OpenTelemetry, played, for Debian has none. It takes OTLP's JSON by HTTP, and
- * refuses with 400 what opentelemetry-proto's `ExportTraceServiceRequest` does not have. It prints
- * each request that it takes as one line of JSON; while a file exists it answers 503.
+ * A collector of OpenTelemetry, played, for neither Debian nor npm has one. It takes OTLP's JSON
+ * by HTTP, and validates every span: it refuses with 400 what opentelemetry-proto's
+ * `ExportTraceServiceRequest` does not have, and what the comments there forbid. It prints each
+ * request that it takes as one line of JSON; while a file exists it answers 503.
  *   scripts/node test/lab/collector.ts PORT [AWAY-FILE]
  */
 import { existsSync } from "node:fs";
@@ -11,18 +12,20 @@ import { z } from "zod";
 
 const id = (digits: number) => z.string().regex(new RegExp(`^(?!0+$)[0-9a-f]{${digits}}$`));
 const nanoseconds = z.string().regex(/^[1-9][0-9]{18}$/);
-const attributes = z.array(
-  z.strictObject({
-    key: z.string().min(1),
-    value: z.union([
-      z.strictObject({ stringValue: z.string() }),
-      z.strictObject({ boolValue: z.boolean() }),
-      z.strictObject({ intValue: z.string().regex(/^-?[0-9]+$/) }),
-      z.strictObject({ doubleValue: z.number() }),
-    ]),
-  }),
-);
-const spanSchema = z.strictObject({
+const attribute = z.strictObject({
+  key: z.string().min(1),
+  value: z.union([
+    z.strictObject({ stringValue: z.string() }),
+    z.strictObject({ boolValue: z.boolean() }),
+    z.strictObject({ intValue: z.string().regex(/^-?[0-9]+$/) }),
+    z.strictObject({ doubleValue: z.number() }),
+  ]),
+});
+/** opentelemetry-proto: "Attribute keys MUST be unique". */
+const attributes = z
+  .array(attribute)
+  .refine((all) => new Set(all.map(({ key }) => key)).size === all.length, "keys are not unique");
+const spanFields = z.strictObject({
   traceId: id(32),
   spanId: id(16),
   parentSpanId: id(16).optional(),
@@ -36,6 +39,12 @@ const spanSchema = z.strictObject({
     message: z.string().optional(),
   }),
 });
+const spanSchema = spanFields
+  .refine(
+    ({ startTimeUnixNano: start, endTimeUnixNano: end }) => BigInt(start) <= BigInt(end),
+    "it ends before it starts",
+  )
+  .refine(({ spanId, parentSpanId }) => spanId !== parentSpanId, "it is its own parent");
 const requestSchema = z.strictObject({
   resourceSpans: z.array(
     z.strictObject({

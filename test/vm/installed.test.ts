@@ -65,7 +65,12 @@ test("every file of the package belongs to root, and only root may write it", as
 });
 
 test("the package has the manual pages and completions of its commands", async (t) => {
-  for (const page of ["man1/podnet.1", "man1/podnet-create.1", "man8/podnetd.8"]) {
+  for (const page of [
+    "man1/podnet.1",
+    "man1/podnet-create.1",
+    "man5/podnet-config.toml.5",
+    "man8/podnetd.8",
+  ]) {
     const file = `/usr/share/man/${page}.gz`;
     t.regex(await host.sh(`gzip -dc ${file}`), /^\.TH "?PODNET/im, page);
   }

@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import test from "ava";
 import { contextOf } from "../../../cli/context.ts";
 import { buildProgram } from "../../../cli/program.ts";
+import { configKeys } from "../../../daemon/config/schema.ts";
 
 const top = path.resolve(import.meta.dirname, "../../..");
 const pages = globSync("man/**/*.[0-9]", { cwd: top }).sort();
@@ -30,6 +31,18 @@ test("every command has a manual page, and man prints all of them without a warn
     t.regex(text, new RegExp(`^PODNET-${command.name().toUpperCase()}\\(1\\)`, "m"));
   }
   t.true(pages.includes("man/podnet.1") && pages.includes("man/podnetd.8"));
+});
+
+test("podnet-config.toml(5) has every key with its type, default, flag and variable", async (t) => {
+  const { text } = await shown(["man/podnet-config.toml.5"]);
+  for (const { key, flag, env } of configKeys) {
+    const name = key.slice(key.lastIndexOf(".") + 1);
+    t.regex(text, new RegExp(`^ +${name} = [a-z"]`, "m"), key);
+    t.regex(text, new RegExp(`Flag:\\s+${flag}\\.\\s+Variable:\\s+${env}\\.`), key);
+  }
+  t.regex(text, /^TABLE \[overlay.etcd\]$/m);
+  t.regex(text, /Default: "\/run\/podnet"\./);
+  t.regex(text, /"auto" or "iptables" or "nftables"/);
 });
 
 test("a page has what the help has: names, options, examples, and no option of all commands", async (t) => {
