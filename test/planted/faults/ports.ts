@@ -159,15 +159,14 @@ export const portsFaults: readonly Fault[] = [
   },
   {
     kind: "undo",
-    name: "a start takes away the rules of each pod that does not run by itself",
+    name: "a start looks for connections of each pod that does not run",
     file: "daemon/pods/pods.ts",
     find: "sweeping: true,",
     put: "sweeping: false,",
     noticedBy: {
-      file: started,
-      title: "a start runs as many firewall commands with five stopped pods as with one",
+      file: "test/unit/daemon/pods/recover.test.ts",
+      title: "stopped pods without remains cost a start one look together, and others one each",
     },
-    slow: true,
   },
   {
     kind: "undo",

@@ -54,6 +54,7 @@ function poolOf(behaviour: Behaviour, image?: string) {
     ready: () => Promise.resolve({}),
     configure: () =>
       behaviour.rehearses ? Promise.resolve() : Promise.reject(failure("rehearsing")),
+    exec: () => Promise.reject(new PodnetError("UNSUPPORTED", "This guest runs no programs")),
     close: () => Promise.resolve(),
   };
   const host = {

@@ -33,6 +33,7 @@ for (const state of ["stopped", "failed"])
     await node.pods.recover("b");
     t.is(count(node.calls, "look for remains"), 1);
     t.is(count(node.calls, "reap"), 1);
+    t.is(node.connectionsEnded, 0, "they have ended with the machines");
     t.deepEqual(
       node.pods.list().map((row) => row.state),
       [state, state, state],
