@@ -74,6 +74,14 @@ export const hyperdFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "access",
+    name: "white lists open what a policy closes",
+    file: "daemon/hyperd/requests/white-lists.ts",
+    find: 'return { ingress: { default: "allow", rules } };',
+    put: 'return { ingress: { default: "allow", rules: [{ ...rules[0], name: `${prefix}x`, action: "allow", cidrs: [...internal, ...external] }, ...rules] } };',
+    noticedBy: { file: completed, title: "white lists open nothing that a policy closes" },
+  },
+  {
     kind: "record",
     name: "rules of white lists overwrite those of an administrator",
     file: "daemon/hyperd/port-calls.ts",

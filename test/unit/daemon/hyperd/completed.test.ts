@@ -2,6 +2,14 @@ import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
+import type { InlineRules } from "../../../../api/pod-spec.ts";
+import { parseIp } from "../../../../core/address.ts";
+import { whiteListRules } from "../../../../daemon/hyperd/requests/white-lists.ts";
+import { compile } from "../../../../policy/compile.ts";
+import { decide } from "../../../../policy/decide.ts";
+import type { Policy } from "../../../../policy/model.ts";
+import { readInlineRules } from "../../../../policy/read-document.ts";
+import { readPolicy } from "../../../../policy/read-policy.ts";
 import { until } from "../../../lab/until.ts";
 import { freePort } from "../../api/fixtures/free-port.ts";
 import { configuration } from "../fixtures/node.ts";
@@ -130,6 +138,21 @@ test("an archive is loaded from a body without a length, as hyperctl sends it", 
   t.regex(several.body, /choose among the images/);
 });
 
+/** What becomes of a flow to a pod with these rules, before those of an administrator. */
+function verdictOf(
+  rules: InlineRules | undefined,
+  from: string,
+  protocol: "tcp" | "udp" | "icmp",
+  port: number | undefined,
+  policies: readonly Policy[] = [],
+): string {
+  const own = rules === undefined ? [] : [readInlineRules(rules, { kind: "pod", name: "p" })];
+  const around = { pods: [], host: [], hostServices: [], cloudMetadata: false };
+  const { ingress } = compile([...own, ...policies], around);
+  const flow = { ip: parseIp(from), protocol, ...(port === undefined ? {} : { port }) };
+  return decide(ingress, flow).verdict;
+}
+
 test("white lists are rules of the pod, which follow its mappings but not over an administrator", async (t) => {
   await using rig = await startHyperd();
   const [one, two] = [await freePort(), await freePort()];
@@ -151,30 +174,41 @@ test("white lists are rules of the pod, which follow its mappings but not over a
   );
   t.is(created.status, 201, created.body);
   const rules = () => rig.node.pods.find("pod-one").spec.policy;
-  const ping = { name: "white-list-ping", action: "allow", protocol: "icmp" };
-  const internal = { name: "white-list-internal", action: "allow", cidrs: ["10.0.0.0/8"] };
-  const external = (protocol: string, ports: readonly number[]) => ({
-    name: `white-list-external-${protocol}`,
-    action: "allow",
-    cidrs: ["203.0.113.0/24", "2001:db8::/32"],
-    protocol,
-    ports,
-  });
-  const lists = (...more: readonly object[]) => ({
-    ingress: { default: "deny", rules: [ping, internal, ...more] },
-  });
-  t.deepEqual(rules(), lists(external("tcp", [80])));
+  const open = (): readonly string[] =>
+    (["10.9.9.9", "203.0.113.7", "2001:db8::7", "192.0.2.7", "fd00::7"] as const).flatMap((from) =>
+      (
+        [
+          ["tcp", 80],
+          ["tcp", 81],
+          ["tcp", 79],
+          ["udp", 53],
+          ["icmp", undefined],
+        ] as const
+      ).flatMap(([protocol, port]) =>
+        verdictOf(rules(), from, protocol, port) === "allow"
+          ? [`${from} ${protocol}${port ?? ""}`]
+          : [],
+      ),
+    );
+  const always = ["203.0.113.7 icmp", "2001:db8::7 icmp", "192.0.2.7 icmp", "fd00::7 icmp"];
+  const internal = ["tcp80", "tcp81", "tcp79", "udp53", "icmp"].map((each) => `10.9.9.9 ${each}`);
+  const inOrder = (flows: readonly string[]): readonly string[] =>
+    flows.toSorted((a, b) => (a < b ? -1 : 1));
+  const opens = (...external: readonly string[]): readonly string[] =>
+    inOrder([...internal, ...external, ...always]);
+  t.deepEqual(inOrder(open()), opens("203.0.113.7 tcp80", "2001:db8::7 tcp80"));
   const change = (verb: string, ...mappings: readonly object[]) =>
     rig.send("PUT", `/pod/pod-one/portmappings/${verb}`, mappings);
   t.is((await change("add", mapping(two, "53", "udp"))).status, 204);
-  t.deepEqual(rules(), lists(external("tcp", [80]), external("udp", [53])));
+  const udp = ["203.0.113.7 udp53", "2001:db8::7 udp53"];
+  t.deepEqual(inOrder(open()), opens("203.0.113.7 tcp80", "2001:db8::7 tcp80", ...udp));
   t.is((await change("delete", mapping(one, "80"))).status, 204);
-  t.deepEqual(rules(), lists(external("udp", [53])));
+  t.deepEqual(inOrder(open()), opens(...udp));
   t.is((await change("delete", mapping(one, "80"))).status, 500, "it is not there");
-  t.deepEqual(rules(), lists(external("udp", [53])));
+  t.deepEqual(inOrder(open()), opens(...udp));
   t.is((await change("delete", mapping(two, "53", "udp"))).status, 204);
-  t.deepEqual(rules(), lists());
-  const own = { ingress: { default: "deny", rules: [ping, { ...ping, name: "mine" }] } };
+  t.deepEqual(inOrder(open()), opens());
+  const own = { ingress: { default: "deny", rules: [{ name: "mine", action: "allow" }] } };
   await rig.node.pods.setRules(rig.node.pods.find("pod-one").id, own);
   t.is((await change("add", mapping(one, "80"))).status, 204);
   t.deepEqual(rules(), own, "an administrator's rules stay");
@@ -182,7 +216,33 @@ test("white lists are rules of the pod, which follow its mappings but not over a
   const none = { internalNetworks: [], externalNetworks: null };
   await rig.send("POST", "/pod/create", podOne({ id: "open", portmappingWhiteLists: none }));
   t.is(rig.node.pods.find("open").spec.policy, undefined);
+  const many = Array.from({ length: 501 }, (_, i) => `10.${i >> 8}.${i & 255}.0/24`);
+  const large = { internalNetworks: many };
+  const refused = await rig.send("POST", "/pod/create", podOne({ portmappingWhiteLists: large }));
+  t.regex(refused.body, /may have 500 networks/);
   for (const { id } of rig.node.pods.list()) await rig.node.pods.delete(id, { force: true });
+});
+
+test("white lists open nothing that a policy closes", (t) => {
+  // A pod's own rules come before policies, and operators may create pods of hyperd's.
+  const policy = readPolicy({
+    name: "closed",
+    applies_to: { networks: ["default"] },
+    ingress: { default: "deny", rules: [] },
+  });
+  const networks = ["0.0.0.0/0", "::/0"];
+  for (const lists of [
+    { internal: networks, external: [] },
+    { internal: [], external: networks },
+    { internal: ["10.0.0.0/8"], external: networks },
+  ]) {
+    const rules = whiteListRules(lists, [{ podPort: 1, count: 65_535, protocol: "tcp" }]);
+    for (const from of ["10.1.2.3", "203.0.113.7", "fd00::7"]) {
+      t.is(verdictOf(rules, from, "tcp", 80, [policy]), "deny", from);
+      t.is(verdictOf(rules, from, "icmp", undefined, [policy]), "deny", from);
+      t.is(verdictOf(rules, from, "tcp", 80), "allow", from);
+    }
+  }
 });
 
 test("changes of mappings at once leave the rules of all of them", async (t) => {
@@ -205,10 +265,13 @@ test("changes of mappings at once leave the rules of all of them", async (t) => 
     answers.map(({ status, body }) => `${status}${body}`),
     ["204", "204", "204", "204"],
   );
-  const { ingress } = rig.node.pods.find("pod-one").spec.policy as {
-    readonly ingress: { readonly rules: readonly { readonly ports?: readonly number[] }[] };
-  };
-  t.deepEqual(ingress.rules.at(-1)?.ports?.toSorted(), inside);
+  const { policy } = rig.node.pods.find("pod-one").spec;
+  for (const port of [80, ...inside, 85])
+    t.is(
+      verdictOf(policy, "203.0.113.7", "tcp", port),
+      inside.includes(port) ? "allow" : "deny",
+      String(port),
+    );
   await rig.call("DELETE", "/pod?podId=pod-one");
 });
 
