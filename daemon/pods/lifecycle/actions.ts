@@ -1,7 +1,11 @@
 import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
-import { agentFeatures, type GuestConfig } from "../../../guest-init/protocol/configure.ts";
+import {
+  agentFeatures,
+  type GuestConfig,
+  type ObservedGuest,
+} from "../../../guest-init/protocol/configure.ts";
 import { type RunningVm, templateNicMac } from "../../../hypervisor/driver.ts";
 import { addSandboxes, joinSandboxes } from "../interfaces/act-sandboxes.ts";
 import { answerPort } from "../interfaces/answer-guest.ts";
@@ -76,6 +80,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     const vm = started(live);
     if (live.guest !== undefined && live.identity !== undefined) {
       live.time.go();
+      if (mayAnnounceUnheard(live)) live.configuring = configureEarly(live, host, signal);
       await vm.resume(signal);
       return `agent ${live.identity.agent}, which has waited`;
     }
@@ -95,7 +100,9 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
   "guest.write": async (_step, live, _host, signal) => `${await writeFiles(live, signal)} files`,
 
   "guest.configure": async (_step, live, host, signal) => {
-    live.observed = await requireGuest(live).configure(guestMessage(live, host), signal);
+    const early = live.configuring;
+    delete live.configuring;
+    live.observed = await (early ?? requireGuest(live).configure(guestMessage(live, host), signal));
     return live.plan.interfaces.flatMap(({ addresses }) => addresses).join(" ");
   },
 
@@ -122,6 +129,21 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
 
   "process.start": (_step, live, host, signal) => startProcess(live, host, signal),
 };
+
+/**
+ * Whether no neighbour has to hear the guest announce its addresses, so that it may be configured
+ * before its ports are ready: nothing had them before. Files of the pod come first.
+ */
+const mayAnnounceUnheard = ({ plan, spec }: LivePod): boolean =>
+  spec.files === undefined && withNic(plan.interfaces).every(({ fresh }) => fresh === true);
+
+/** Sends the configuration to a machine that is about to run again. */
+function configureEarly(live: LivePod, host: Host, signal: AbortSignal): Promise<ObservedGuest> {
+  const answer = requireGuest(live).configure(guestMessage(live, host), signal);
+  // Awaited by its step; a rejection before that would be unhandled.
+  answer.catch(() => {});
+  return answer;
+}
 
 async function startVm(live: LivePod, host: Host, signal: AbortSignal): Promise<RunningVm> {
   const first = templateNicOf(live.plan);

@@ -4,6 +4,7 @@ import type { Host } from "./host.ts";
 import { consoleTailText } from "../guest/console-tail.ts";
 import { type LivePod, unsubscribe } from "./live-pod.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
+import { withCni } from "../store/pod-plan.ts";
 import { attach, type Progress, runFlow } from "./run-steps.ts";
 import type { Span } from "../../events/span.ts";
 import { createSteps } from "../plan/steps.ts";
@@ -42,6 +43,17 @@ const longStartMs = 10_000;
 const startsMachine = ({ vm, plan }: LivePod): boolean =>
   vm === undefined && machineKindOf(plan.vm).isOwn;
 
+/**
+ * Whether all that is made for the pod ends with the host: a machine that has waited in the pool,
+ * and taps and rules. What disks, plugins and programs leave would be without a row after a loss of
+ * power.
+ */
+const endsWithHost = ({ vm, plan }: LivePod): boolean =>
+  vm !== undefined &&
+  plan.vm.disks.length + (plan.disks ?? []).length === 0 &&
+  plan.process === undefined &&
+  withCni(plan.interfaces).length === 0;
+
 /** Runs the steps of a pod whose row is written, and undoes them when one fails. Never throws. */
 export async function bringUp(
   live: LivePod,
@@ -58,20 +70,25 @@ export async function bringUp(
     },
   };
   const ordered = (): readonly Span[] => spans.toSorted((a, b) => a.startMs - b.startMs);
+  const unsafe = new AbortController();
   try {
-    await begin();
-    const stop = AbortSignal.any([signal, live.ended.signal]);
+    const begun = begin();
+    begun.catch((thrown: unknown) => unsafe.abort(thrown));
+    if (!endsWithHost(live)) await begun;
+    const stop = AbortSignal.any([signal, live.ended.signal, unsafe.signal]);
     {
       using held = startsMachine(live) ? await slot(stop) : undefined;
       using _limit = timer(longStartMs, () => held?.[Symbol.dispose]());
       await runFlow(createSteps(live, { fresh }), { live, host, progress: noted, elapsed }, stop);
     }
+    await begun;
     await commit(ordered());
     return { kind: "up", spans: ordered() };
   } catch (thrown) {
     unsubscribe(live);
     undoing();
-    const error = withConsole(toPodnetError(thrown), live);
+    const cause: unknown = unsafe.signal.aborted ? unsafe.signal.reason : thrown;
+    const error = withConsole(toPodnetError(cause), live);
     const failures = await undoPod(live, host, {
       graceful: false,
       ...(fresh ? { dropDisks: "anyway" } : {}),

@@ -30,6 +30,8 @@ export interface LivePod {
   guest: Guest | undefined;
   identity: GuestIdentity | undefined;
   observed: ObservedGuest | undefined;
+  /** The guest's answer to a configuration that it found when its machine ran again. */
+  configuring?: Promise<ObservedGuest>;
   /** The epoch of the agent that has written the pod's files. */
   filesEpoch: string | undefined;
   /** The main process, as far as the pod has one that was started. */

@@ -186,4 +186,26 @@ export const lifecycleFaults: readonly Fault[] = [
       title: "a row says what the machine has when it could not grow",
     },
   },
+  {
+    kind: "mark",
+    name: "a pod of the pool is announced before its port is ready, though others had its address",
+    file: "daemon/pods/lifecycle/actions.ts",
+    find: "withNic(plan.interfaces).every(({ fresh }) => fresh === true)",
+    put: "withNic(plan.interfaces).length > 0",
+    noticedBy: {
+      file: "test/unit/daemon/pods/claimed.test.ts",
+      title: "an address that was another's is announced when the port is ready",
+    },
+  },
+  {
+    kind: "record",
+    name: "a pod's program starts before its row survives a loss of power",
+    file: "daemon/pods/lifecycle/bring-up.ts",
+    find: "  plan.process === undefined &&\n",
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon/pods/claimed.test.ts",
+      title: "what outlasts a loss of power waits for its row",
+    },
+  },
 ];

@@ -150,7 +150,7 @@ export const podsFaults: readonly Fault[] = [
     kind: "undo",
     name: "a caller's end does not end its create",
     file: "daemon/pods/lifecycle/bring-up.ts",
-    find: "const stop = AbortSignal.any([signal, live.ended.signal]);",
+    find: "const stop = AbortSignal.any([signal, live.ended.signal, unsafe.signal]);",
     put: "const stop = AbortSignal.any([live.ended.signal]);\n    void signal;",
     noticedBy: { file: steps, title: "a caller that gives up is the reason, at whatever step" },
   },
@@ -212,8 +212,8 @@ export const podsFaults: readonly Fault[] = [
     kind: "record",
     name: "a pod is said to run before it does",
     file: "daemon/pods/lifecycle/bring-up.ts",
-    find: "const stop = AbortSignal.any([signal, live.ended.signal]);",
-    put: `const stop = AbortSignal.any([signal, live.ended.signal]);
+    find: "const stop = AbortSignal.any([signal, live.ended.signal, unsafe.signal]);",
+    put: `const stop = AbortSignal.any([signal, live.ended.signal, unsafe.signal]);
     commit(ordered());`,
     noticedBy: {
       file: "test/crash/order.test.ts",
