@@ -57,6 +57,7 @@ export const connectCodes: Readonly<Record<ErrorCode, Code>> = {
   IMAGE_MISSING: Code.FailedPrecondition,
   IMAGE_UNREADABLE: Code.FailedPrecondition,
   IMAGE_IN_USE: Code.FailedPrecondition,
+  SHARE_UNUSABLE: Code.FailedPrecondition,
   QEMU_MISSING: Code.FailedPrecondition,
   JAIL_FAILED: Code.FailedPrecondition,
   QEMU_EXITED: Code.Internal,

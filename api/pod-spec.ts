@@ -21,6 +21,8 @@ export interface PodSpec {
   readonly policy?: InlineRules;
   /** Absent: none. */
   readonly files?: readonly FileSpec[];
+  /** Directories of the host. Absent: none. */
+  readonly shares?: readonly ShareSpec[];
   /** Undefined: the image's, where there is one. */
   readonly process?: ProcessSpec;
   /** Undefined: the pod stays as it has ended. */
@@ -95,6 +97,13 @@ export interface LifetimeSpec {
   readonly ttlDelete: boolean;
   /** Without traffic or callers, while it runs. */
   readonly idleStopMs?: number;
+}
+
+/** A directory of the host that the guest reads. */
+export interface ShareSpec {
+  readonly hostPath: string;
+  /** Where the guest has it. */
+  readonly path: string;
 }
 
 /** A file that the agent writes at each boot of the guest. */

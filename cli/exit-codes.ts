@@ -47,6 +47,7 @@ const byCode: Readonly<Partial<Record<ErrorCode, number>>> = {
   WRONG_STATE: exitCodes.conflict,
   QMP_IN_USE: exitCodes.conflict,
   IMAGE_IN_USE: exitCodes.conflict,
+  SHARE_UNUSABLE: exitCodes.preflight,
   ALREADY_RUNNING: exitCodes.conflict,
   BRIDGE_CONFLICT: exitCodes.conflict,
   TAP_CONFLICT: exitCodes.conflict,

@@ -24,6 +24,16 @@ export interface DiskPlan {
   readonly layer?: { readonly bytes: number };
 }
 
+/** A directory of the host that a guest reads, and never writes. */
+export interface SharePlan {
+  /** The name by which the guest finds it; no two of a machine are alike. */
+  readonly tag: string;
+  /** Without symbolic links. */
+  readonly path: string;
+  /** Where the guest has it. */
+  readonly at: string;
+}
+
 /** A disk by whose volume name a guest finds what is meant for it. */
 export interface SeedPlan {
   readonly volume: string;
@@ -81,6 +91,10 @@ export interface VmPlan extends VmSize {
   /** Kernel words added to the driver's own. */
   readonly cmdline: string;
   readonly disks: readonly DiskPlan[];
+  /** Needs a jail, and memory that stays as large as it starts; such a machine boots. */
+  readonly shares?: readonly SharePlan[];
+  /** Likewise `imagesWithin` of shares. */
+  readonly sharesWithin?: readonly string[];
   /**
    * Real paths of the directories and files that kernel, initrd and disks must lie in when they are
    * opened; absent when the pod's creator may name any path.
@@ -276,6 +290,8 @@ export type VmEvent =
   | { readonly kind: "nic-removed"; readonly nicId: string; readonly expected: boolean }
   /** A disk left without being asked to, or after its unplug timed out. */
   | { readonly kind: "disk-removed"; readonly disk: string; readonly expected: boolean }
+  /** What served a directory has ended while the machine runs: the guest cannot read it any more. */
+  | { readonly kind: "share-ended"; readonly tag: string }
   /** The agent opened or closed a channel port (QMP VSERPORT_CHANGE). */
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }
   | { readonly kind: "guest-reset" }
@@ -367,6 +383,8 @@ export interface RunningVm {
   unplugDisk(name: string, signal: AbortSignal): Promise<"unplugged" | "pending">;
   /** Names of the plugged disks the VM has now. */
   hotDisks(signal: AbortSignal): Promise<readonly string[]>;
+  /** Tags of the shares that nothing serves any more. */
+  endedShares(): readonly string[];
   /** The processors and memory that it has now, those included that its guest has not taken up. */
   size(signal: AbortSignal): Promise<VmSize>;
   /**

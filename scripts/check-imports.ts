@@ -155,6 +155,7 @@ const orders: Readonly<Record<string, readonly string[]>> = {
     "disks",
     "argv",
     "process",
+    "shares",
     "nics",
     "hot-disks",
     "growth",

@@ -52,6 +52,7 @@ function refuseMachine(spec: wire.PodSpec | undefined): void {
     ...(boot?.factory ? ["boot.factory"] : []),
     ...(boot?.cloudInit === undefined ? [] : ["boot.cloud_init"]),
     ...((spec?.files.length ?? 0) === 0 ? [] : ["files"]),
+    ...((spec?.shares.length ?? 0) === 0 ? [] : ["shares"]),
     ...((spec?.disks.length ?? 0) === 0 ? [] : ["disks"]),
     ...(spec?.lifetime === undefined ? [] : ["lifetime"]),
   ];

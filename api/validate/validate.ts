@@ -8,6 +8,7 @@ import { checkForm, pathOrNone, validateDisk } from "./disks.ts";
 import { validateDns } from "./dns.ts";
 import { validateDataDisks } from "./data-disks.ts";
 import { validateFiles } from "./files.ts";
+import { refuseShares, validateShares } from "./shares.ts";
 import { refuseClone, validateGuest } from "./guest.ts";
 import { validateInterfaces } from "./interfaces.ts";
 import { validateLayer } from "./layer.ts";
@@ -87,9 +88,10 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
   const hostname = spec?.hostname ?? "";
   const ports = validatePorts(spec?.ports ?? []);
   const files = validateFiles(spec?.files ?? []);
+  const shares = validateShares(spec?.shares ?? []);
   const disks = validateDataDisks(spec?.disks ?? []);
   const lifetime = spec?.lifetime === undefined ? undefined : validateLifetime(spec.lifetime);
-  return {
+  const checked: PodSpec = {
     ...(name === "" ? {} : { name: parsePodName(name) }),
     labels: validateLabels(spec?.labels ?? {}),
     resources: validateResources(spec?.resources),
@@ -102,10 +104,13 @@ export function validateSpec(spec: wire.PodSpec | undefined, defaults: SpecDefau
     // (podnetd reads it when it plans: this module does not know what policies are.)
     ...(spec?.policy === undefined ? {} : { policy: spec.policy }),
     ...(files.length === 0 ? {} : { files }),
+    ...(shares.length === 0 ? {} : { shares }),
     ...(disks.length === 0 ? {} : { disks }),
     ...processOf(spec),
     ...(lifetime === undefined ? {} : { lifetime }),
   };
+  refuseShares(checked);
+  return checked;
 }
 
 /** What the pod is there for, and what follows its end. */

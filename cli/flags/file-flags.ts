@@ -1,12 +1,36 @@
 import { readFileSync, statSync } from "node:fs";
+import { resolve } from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { GuestFileSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
+import type { GuestFileSchema, ShareSchema } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { parseCount, parseParts } from "../parse.ts";
 import { usage } from "../usage.ts";
 
 export const copyHelp = "SRC:DST[,mode=0600][,owner=UID[:GID]]";
+
+export const volumeHelp = "DIR:PATH or FILE:PATH";
+
+/**
+ * `--volume`: a directory that the guest shares, or a local file that is copied. Throws
+ * `INVALID_ARGUMENT`.
+ */
+export function volumeFrom(
+  text: string,
+):
+  | { readonly share: MessageInitShape<typeof ShareSchema> }
+  | { readonly file: MessageInitShape<typeof GuestFileSchema> } {
+  const [, from, path] = /^(.+?):(\/[^:,]*?)(?::ro)?$/.exec(text) ?? [];
+  if (from === undefined || path === undefined)
+    throw usage(
+      `--volume "${printable(text)}" names no two paths`,
+      `Write ${volumeHelp}; the guest only reads: it takes :ro and nothing else`,
+    );
+  const isDirectory = statSync(from, { throwIfNoEntry: false })?.isDirectory() !== false;
+  // (podnetd says whether it has such a directory: it may be on another host.)
+  if (isDirectory) return { share: { hostPath: resolve(from), path } };
+  return { file: { path, uid: 0, gid: 0, ...read(from) } };
+}
 
 /** A local file for the guest: `./app.conf:/etc/app.conf,mode=0600`. Throws `INVALID_ARGUMENT`. */
 export function fileFrom(text: string): MessageInitShape<typeof GuestFileSchema> {

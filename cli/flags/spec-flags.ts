@@ -10,9 +10,10 @@ import {
   type PodSpec,
   PodSpecSchema,
   ResourcesSchema,
+  ShareSchema,
   RouteSchema,
 } from "../../api/gen/podnet/v1/pod_spec_pb.ts";
-import { copyHelp, fileFrom } from "./file-flags.ts";
+import { copyHelp, fileFrom, volumeFrom, volumeHelp } from "./file-flags.ts";
 import { FlagWriter, type GivenFlags } from "./given.ts";
 import {
   interfaceFrom,
@@ -60,6 +61,7 @@ export interface SpecFlags {
   readonly publish?: readonly string[];
   readonly policy?: string;
   readonly copy?: readonly string[];
+  readonly volume?: readonly string[];
 }
 
 /** Adds the flags that say what its network is, and what it is called. */
@@ -104,6 +106,15 @@ export function addLayerFlags(command: Command): Command {
     .option("--layer-size <amount>", "size of a persistent layer; default disk_max_mib, or 10G");
 }
 
+/** Adds the flag that shares a directory, or copies a file. */
+export function addVolumeFlag(command: Command): Command {
+  return command.option(
+    "-v, --volume <src:path>",
+    `a directory of the host that the guest reads, or a file that it gets, may be repeated: ${volumeHelp}`,
+    collect,
+  );
+}
+
 /** Adds all the flags to a command. */
 export function addSpecFlags(command: Command): void {
   addNetworkFlags(command)
@@ -119,7 +130,7 @@ export function addSpecFlags(command: Command): void {
     .option("--initrd <path>", "initramfs on the host, or none; default podnet's")
     .option("--cmdline <words>", "words added to the kernel's command line")
     .option("--image <name>", "an image in the store, whose files are the root and which it runs");
-  addLayerFlags(command)
+  addVolumeFlag(addLayerFlags(command))
     .option("--disk <parts>", `a disk, may be repeated: ${diskHelp}`, collect)
     .option(
       "--copy <src:dst>",
@@ -197,11 +208,23 @@ export async function specFromFlags(
     create(RouteSchema, routeFrom("--route", text)),
   );
   flags.append("copy", "files", spec.files, (text) => create(GuestFileSchema, fileFrom(text)));
+  putVolumes(spec, given.volume ?? [], record);
   const rules = given.policy === undefined ? undefined : await readRulesFile(given.policy);
   flags.put("policy", "policy", () => {
     spec.policy = rules ?? {};
   });
   return spec;
+}
+
+function putVolumes(spec: PodSpec, volumes: readonly string[], record: GivenFlags): void {
+  for (const text of volumes) {
+    const found = volumeFrom(text);
+    const [field, count] =
+      "share" in found ? ["shares", spec.shares.length] : ["files", spec.files.length];
+    record.add(`${field}[${count}]`, `--volume ${text}`);
+    if ("share" in found) spec.shares.push(create(ShareSchema, found.share));
+    else spec.files.push(create(GuestFileSchema, found.file));
+  }
 }
 
 function putDns(spec: PodSpec, flags: FlagWriter<SpecFlags>): void {

@@ -301,6 +301,7 @@ function specView(spec: PodSpec): WireSpec {
     routes: spec.routes.map(routeView),
     ...(spec.policy === undefined ? {} : { policy: spec.policy as JsonObject }),
     files: (spec.files ?? []).map(fileView),
+    shares: [...(spec.shares ?? [])],
     ...(spec.process === undefined ? {} : { process: processSpecView(spec.process) }),
     ...(spec.restart === undefined ? {} : { restart: { ...spec.restart } }),
     ...(spec.lifetime === undefined ? {} : { lifetime: lifetimeView(spec.lifetime) }),

@@ -69,6 +69,8 @@ export interface Config {
   readonly imagePaths: readonly string[];
   /** Where disks lie that callers below admin may write through to. */
   readonly writeThroughPaths: readonly string[];
+  /** Where directories lie that callers below admin may share with their pods. */
+  readonly sharePaths: readonly string[];
   readonly limits: ApiLimits;
   /** Machines that may start at a time. */
   readonly startsAtATime: number;
@@ -236,6 +238,7 @@ function build(merged: Layer): Config {
     access: accessConfig(values, read),
     imagePaths: values.access.image_paths,
     writeThroughPaths: values.access.write_through_paths,
+    sharePaths: values.access.share_paths,
     limits: limitsConfig(values.limits),
     startsAtATime: values.limits.starts || 4 * availableParallelism(),
     network: networkConfig(values.network, read),

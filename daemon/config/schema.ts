@@ -55,6 +55,9 @@ export const configSchema = z.strictObject({
     write_through_paths: z
       .array(path)
       .describe("Directories, files and devices that operators may use as write-through disks"),
+    share_paths: z
+      .array(path)
+      .describe("Directories that operators may share with their pods, with all that is in them"),
   }),
   limits: z.strictObject({
     connections: count(8, 100_000).describe(

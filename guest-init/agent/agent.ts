@@ -22,6 +22,7 @@ import type { Options } from "./options.ts";
 import { askForPowerOff, endMachine } from "./power.ts";
 import { Processes, noSuch } from "./processes.ts";
 import { type Handler, type Reply, done } from "./reply.ts";
+import { mountShare } from "./mounts/shares.ts";
 import { Streams } from "./streams.ts";
 import { pollEvent, sys } from "./sys.ts";
 
@@ -142,6 +143,7 @@ export class Agent {
       [command.writeFile, writeGuestFile],
       [command.readFile, readGuestFile],
       [command.placeFile, placeGuestFile],
+      [command.mountShare, mountShare],
       [command.startPod, (payload) => this.#startPod(payload)],
       [command.newContainer, noContainers],
       [command.killContainer, noContainer],

@@ -64,7 +64,7 @@ const moduleDirectory = "/lib/modules";
  * Loads the modules a list in the image names, in its order (a module before what it depends on is
  * ENOENT). An image without the list has them in its kernel, or its own init has loaded them.
  */
-export function loadModules(list: "console" | "root" | "network"): void {
+export function loadModules(list: "console" | "root" | "network" | "shares"): void {
   for (const line of (readText(`${moduleDirectory}/${list}.list`) ?? "").split("\n")) {
     if (line === "") continue;
     attempt(

@@ -37,6 +37,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         agentFeatures.files,
         agentFeatures.main,
         agentFeatures.preload,
+        agentFeatures.shares,
       ],
     }),
   };

@@ -6,7 +6,8 @@ import { Loop } from "./loop.ts";
 import { type Options, parseOptions, usage } from "./options.ts";
 import { endMachine } from "./power.ts";
 import { reason } from "./reply.ts";
-import { enterRootOf, layerDisk, rootDisk } from "./root-disk.ts";
+import { enterRootOf, layerDisk, rootDisk } from "./mounts/root-disk.ts";
+import { hasShares } from "./mounts/shares.ts";
 import { sys } from "./sys.ts";
 import { version } from "./version.ts";
 
@@ -22,14 +23,17 @@ function start(options: Options): void {
   }
   mountAll();
   expediteKernel();
+  const commandLine = readText("/proc/cmdline") ?? "";
   let loaded = false;
   // After READY: the host plugs NICs from then on, and what it asks for meanwhile waits in the
   // channel.
   const loadRest = (): void => {
-    if (!loaded) loadModules("network");
+    if (!loaded) {
+      loadModules("network");
+      if (hasShares(commandLine)) loadModules("shares");
+    }
     loaded = true;
   };
-  const commandLine = readText("/proc/cmdline") ?? "";
   const root = rootDisk(commandLine);
   if (root !== undefined) {
     // The modules are files of the initramfs, which is out of reach afterwards.

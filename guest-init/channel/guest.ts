@@ -2,6 +2,7 @@ import type { Awakening, GuestConfig, ObservedGuest } from "../protocol/configur
 import type { UserAndGroup } from "../../core/user-text.ts";
 import type { PlacedFile } from "../protocol/file-messages.ts";
 import type { MainProcessSpec, SoughtProgram } from "../protocol/main-process.ts";
+import type { MountedShare } from "../protocol/share-messages.ts";
 import type { GuestContainers } from "./containers.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
@@ -76,6 +77,11 @@ export interface Guest {
    * by an agent without the feature `preload`.
    */
   preload(program: SoughtProgram, signal: AbortSignal): Promise<void>;
+  /**
+   * Mounts a share, read-only; one that is mounted stays. `UNSUPPORTED` for an agent without the
+   * feature `shares`, `AGENT_REFUSED` for a kernel without the module.
+   */
+  mountShare(share: MountedShare, signal: AbortSignal): Promise<void>;
   ping(signal: AbortSignal): Promise<void>;
   /**
    * Starts a process. The signal ends the session too: the process is killed and `events` throws.

@@ -6,6 +6,7 @@ import { command } from "../protocol/codes.ts";
 import { encodeAwakening } from "../protocol/extension-messages.ts";
 import { malformed } from "../protocol/fields.ts";
 import { encodePlaceFile, type PlacedFile } from "../protocol/file-messages.ts";
+import { encodeMountShare, type MountedShare } from "../protocol/share-messages.ts";
 import {
   agentFeatures,
   type GuestConfig,
@@ -151,6 +152,19 @@ export class GuestSession implements Guest {
     if (identity.features?.includes(agentFeatures.preload) !== true) return;
     const deadlineMs = this.#limits.commandMs;
     await wires.control.call(command.preload, encodePreload(program), { deadlineMs, signal });
+  }
+
+  async mountShare(share: MountedShare, signal: AbortSignal): Promise<void> {
+    const { wires, identity } = await this.#whenUp(signal);
+    if (identity.features?.includes(agentFeatures.shares) !== true)
+      throw new PodnetError("UNSUPPORTED", "The guest's agent mounts no directories of the host", {
+        field: "shares",
+        hint: "Use an image with this podnet's agent",
+      });
+    const what = `the share at "${printable(share.path)}"`;
+    const deadlineMs = this.#limits.commandMs;
+    const payload = encodeMountShare(share);
+    await wires.control.call(command.mountShare, payload, { deadlineMs, signal, what });
   }
 
   async ping(signal: AbortSignal): Promise<void> {

@@ -55,13 +55,14 @@ const targets: Readonly<Record<Architecture, Target>> = {
 };
 
 /**
- * Needed for READY, for a root on a disk, and by pods: NICs, disks, random numbers. Their
+ * Needed for READY, for a root on a disk, by pods (NICs, disks, random numbers), and for shares. Their
  * dependencies are found by themselves.
  */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],
   root: ["virtio_blk", "squashfs", "overlay", "ext4"],
   network: ["virtio_net", "virtio_blk", "virtio_rng"],
+  shares: ["virtiofs"],
 } as const;
 
 /**
@@ -174,6 +175,7 @@ function findModules(directory: string): ModuleLists {
     console,
     root: loadOrder(wantedModules.root, all, builtin, console),
     network: loadOrder(wantedModules.network, all, builtin, console),
+    shares: loadOrder(wantedModules.shares, all, builtin, console),
   };
 }
 
@@ -229,6 +231,7 @@ function writeManifest(
       console: modules.console.map(({ name }) => name),
       root: modules.root.map(({ name }) => name),
       network: modules.network.map(({ name }) => name),
+      shares: modules.shares.map(({ name }) => name),
     },
     outputs: Object.fromEntries(outputs.map((name) => [name, fileRecord(path.join(image, name))])),
   };

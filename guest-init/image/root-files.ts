@@ -18,13 +18,14 @@ const accounts = [
 ];
 
 /**
- * Modules loaded before READY, those that a root on a disk needs, and those loaded after READY. A
- * module may be in both of the latter.
+ * Modules loaded before READY, those that a root on a disk needs, those loaded after READY, and
+ * those of machines with shares. A module may be in several of the latter.
  */
 export interface ModuleLists {
   readonly console: readonly KernelModule[];
   readonly root: readonly KernelModule[];
   readonly network: readonly KernelModule[];
+  readonly shares: readonly KernelModule[];
 }
 
 export interface RootParts {
@@ -67,7 +68,7 @@ export function rootEntries({ agent, busybox, applets, moduleRoot, modules }: Ro
     directory("root", 0o700),
     directory("tmp", 0o1777),
     ...accounts,
-    ...distinct([...modules.console, ...modules.root, ...modules.network]).map(
+    ...distinct([...modules.console, ...modules.root, ...modules.network, ...modules.shares]).map(
       ({ name, file }): Entry => ({
         kind: "file",
         path: `lib/modules/${name}.ko`,
@@ -78,5 +79,6 @@ export function rootEntries({ agent, busybox, applets, moduleRoot, modules }: Ro
     text("lib/modules/console.list", list(modules.console)),
     text("lib/modules/root.list", list(modules.root)),
     text("lib/modules/network.list", list(modules.network)),
+    text("lib/modules/shares.list", list(modules.shares)),
   ];
 }

@@ -10,6 +10,7 @@ export const extensionCodes = {
   awake: 102,
   placeFile: 103,
   preload: 104,
+  mountShare: 105,
   startMain: 110,
   followMain: 111,
   signalMain: 112,
@@ -37,6 +38,7 @@ export const extensionCodes = {
  * that a template can have a NIC. `files`: it obeys PLACEFILE. `main`: it runs the pod's main
  * process, and keeps the end of its output. `containers`: it runs containers alongside it.
  * `preload`: it reads what a program's start will read.
+ * `shares`: it obeys MOUNTSHARE.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -45,6 +47,7 @@ export const agentFeatures = {
   parking: "parking",
   files: "files",
   main: "main",
+  shares: "shares",
   containers: "containers",
   preload: "preload",
 } as const;

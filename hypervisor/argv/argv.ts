@@ -5,6 +5,7 @@ import { sandboxWords } from "../jail/argv.ts";
 import { diskFiles, diskWords } from "../disks/disk-argv.ts";
 import { plugCommands } from "./plug-commands.ts";
 import { kindOf, type MachineKind, nicPlaceWords } from "./machine-kinds.ts";
+import { sharedMemoryWords, shareWords } from "./share-words.ts";
 
 /** Inputs of the command line in addition to the plan. */
 export interface QemuHost {
@@ -56,7 +57,7 @@ export function qemuArgv(
   return [
     host.qemu,
     ["-name", `guest=podnet-${plan.podId},debug-threads=on`],
-    ["-machine", memory === "own" ? machine : `${machine},memory-backend=ram0`],
+    ["-machine", hasFile(plan, memory) ? `${machine},memory-backend=ram0` : machine],
     ["-accel", host.accelerator === "kvm" ? "kvm" : `tcg,tb-size=${host.tbSizeMib}`],
     ["-cpu", cpu],
     ["-smp", processorWords(plan)],
@@ -74,6 +75,7 @@ export function qemuArgv(
     channel(1, vmSockets.tty),
     ["-object", "rng-builtin,id=rng0", "-device", "virtio-rng-pci,rng=rng0,bus=pcie.0,addr=0x4"],
     ...diskWords(plan, firstDiskFd(memory)),
+    ...shareWords(plan),
     ...(nic === undefined ? [] : nicWords(nic, nicFd(plan, memory), kind)),
     bootWords(plan, kind),
   ].flat();
@@ -107,8 +109,13 @@ function bootWords({ kernel, initrd, cmdline }: VmPlan, kind: MachineKind): stri
 /** The memory's file in QEMU: the first descriptor that it inherits. */
 const memoryFd = 3;
 
+/** Whether the memory is an object of its own. */
+const hasFile = ({ shares }: VmPlan, memory: MemoryRole): boolean =>
+  memory !== "own" || shares !== undefined;
+
 function memoryFile(plan: VmPlan, memory: MemoryRole): string[][] {
-  if (memory === "own") return [];
+  if (!hasFile(plan, memory)) return [];
+  if (memory === "own") return [["-object", sharedMemoryWords(plan)]];
   const share = memory === "template" ? "on" : "off";
   const file = `mem-path=/proc/self/fd/${memoryFd}`;
   const object = `memory-backend-file,id=ram0,size=${plan.memoryMib}M,${file},share=${share}`;
@@ -167,6 +174,7 @@ function checkPlan(plan: VmPlan, kind: MachineKind): void {
   }
   checkCount(plan.vcpu, 255, "resources.vcpu");
   checkCount(plan.memoryMib, 4 * 1024 * 1024, "resources.memory_mib");
+  plan.shares?.forEach(({ path }, index) => checkPath(path, `shares[${index}].path`));
   if (plan.room !== undefined) {
     checkCount(plan.room.vcpu, 255, "resources.max_vcpu");
     checkCount(plan.room.memoryMib, 4 * 1024 * 1024, "resources.max_memory_mib");

@@ -1,5 +1,5 @@
 import { machineOomScore } from "../../linux/processes/oom-score.ts";
-import type { Accelerator, CgroupPlan, VmPlan } from "../driver.ts";
+import type { Accelerator, CgroupPlan, JailPlan, VmPlan } from "../driver.ts";
 
 /** Inputs of the launcher's arguments in addition to the plan. */
 export interface JailHost {
@@ -42,6 +42,34 @@ export function jailArgv(plan: VmPlan, host: JailHost): readonly string[] {
     ["--"],
   ].flat();
 }
+
+/** A program that serves a directory to a machine. */
+export interface FileServer {
+  /** Absolute path of podnet-jail. */
+  readonly launcher: string;
+  /** The machine's own. */
+  readonly jail: JailPlan;
+  /** The directory's descriptor, in whose place the program has its socket. */
+  readonly fd: number;
+  /** The socket's name in the run directory. */
+  readonly socket: string;
+  readonly reportFd: number;
+  /** Descriptors that it may have at once. */
+  readonly openFiles: number;
+}
+
+/** The part before the program's own command line; it finds the directory at `treePlace`. Pure. */
+export const fileServerArgv = (given: FileServer): readonly string[] =>
+  [
+    given.launcher,
+    ["--uid", `${given.jail.uid}`],
+    ["--report", `${given.reportFd}`],
+    ["--served", `${given.fd}`, "--listen", given.socket],
+    ["--open-files", `${given.openFiles}`],
+    ["--oom-score", `${machineOomScore}`],
+    ...given.jail.cgroups.map(({ path }) => ["--cgroup", path]),
+    ["--"],
+  ].flat();
 
 /** A program that is no machine, and needs no capability. */
 export interface NetworkProgram {

@@ -18,9 +18,13 @@
 #define REFUSE ANSWER(SECCOMP_RET_ERRNO | EPERM)
 #define DENY(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), REFUSE
 
+/* Only a server of files has a root of its own, and threads with a working directory each. */
+#define CLONE_FS_ALONE 0x200u
+
 /* Only a program that shares the host's network has sockets of IP. */
 static void install_filter(void) {
     const unsigned unix_family = 1, inet_family = jail.host_network ? 2 : 1, inet6_family = jail.host_network ? 10 : 1;
+    const unsigned server_only = is_server() ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPERM;
     struct sock_filter filter[] = {
         LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE, 1, 0), ANSWER(SECCOMP_RET_KILL_PROCESS),
         LOAD(nr),
@@ -32,8 +36,11 @@ static void install_filter(void) {
         DENY(keyctl), DENY(add_key), DENY(request_key),
         DENY(io_uring_setup), DENY(io_uring_enter), DENY(io_uring_register),
         /* Namespaces and mounts. */
-        DENY(unshare), DENY(setns), DENY(chroot), DENY(pivot_root), DENY(mount), DENY(umount2), DENY(open_tree),
+        DENY(setns), DENY(pivot_root), DENY(mount), DENY(umount2), DENY(open_tree),
         DENY(move_mount), DENY(fsopen), DENY(fsmount), DENY(fspick), DENY(fsconfig), DENY(mount_setattr),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_chroot, 0, 1), ANSWER(server_only),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 4), LOAD(args[0]),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, CLONE_FS_ALONE, 1, 0), REFUSE, ANSWER(server_only),
         /* Files by numbers instead of paths: those that it does not see. */
         DENY(name_to_handle_at), DENY(open_by_handle_at),
         /* In its directory a machine has sockets and nothing that podnetd could stumble over. */

@@ -4,11 +4,16 @@
  *
  * podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]...
  *   [--device PATH]... [--group GID] [--network host] [--open-files N] [--tree DIR]
- *   -- PROGRAM [ARGUMENT]...
+ *   [--served FD --listen NAME] -- PROGRAM [ARGUMENT]...
  *
  * With --tree the program sees the file system of DIR, and none that is mounted below, as
  * /podnet-tree. It may read all files there, whosever they are (CAP_DAC_READ_SEARCH), if the
  * launcher may.
+ *
+ * With --served and --listen, in place of --run and --tree, the program sees the directory that
+ * FD is as /podnet-tree and can write nowhere. In the place of FD it gets a socket that listens at
+ * NAME in the launcher's directory. It keeps two capabilities, to make the directory its root and
+ * to give up both: virtiofsd does so before it answers anybody.
  *
  * The program inherits only the descriptors 0 to FD - 1. The launcher writes to FD: `pid N`, the
  * pid seen from the host, then `ready` right before it executes the program, or `error TEXT`; the
@@ -38,8 +43,10 @@
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,10 +68,12 @@ struct piece {
 
 static struct {
     unsigned uid, group, open_files;
-    int has_group, has_tree, host_network, report, cgroups, pieces, oom_score;
-    const char *run, *cgroup[MANY];
+    int has_group, has_tree, host_network, report, served, cgroups, pieces, oom_score;
+    const char *run, *listen_at, *cgroup[MANY];
     struct piece piece[MANY];
-} jail = {.report = -1, .open_files = 4096};
+} jail = {.report = -1, .served = -1, .open_files = 4096};
+
+static int is_server(void) { return jail.served >= 0; }
 
 /* Paths that a dynamic program of a usual distribution needs, if they exist. */
 static const char *const system_paths[] = {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache",
@@ -114,14 +123,20 @@ static char **parse(char **word) {
         else if (!strcmp(option, "--read")) add(value, READ);
         else if (!strcmp(option, "--device")) add(value, DEVICE);
         else if (!strcmp(option, "--tree") && !jail.has_tree) add(value, TREE), jail.has_tree = 1;
+        else if (!strcmp(option, "--served")) jail.served = (int)number(value, 1023);
+        else if (!strcmp(option, "--listen")) jail.listen_at = value;
         else if (!strcmp(option, "--cgroup") && jail.cgroups < MANY) jail.cgroup[jail.cgroups++] = value;
         else fail("read option", option);
     }
     errno = 0;
     if (!*word || !word[1]) fail("find", "PROGRAM");
-    if (!jail.uid || !jail.run || jail.report < 3) fail("find", "--uid, --run and --report");
+    if (!jail.uid || jail.report < 3) fail("find", "--uid and --report");
+    if (is_server() ? jail.run || jail.has_tree || jail.host_network || !jail.listen_at || jail.served < 3 ||
+                          jail.served >= jail.report
+                    : !jail.run || jail.listen_at)
+        fail("find", "--run, or --served and --listen");
     add(word[1], READ);
-    add(jail.run, RUN);
+    if (!is_server()) add(jail.run, RUN);
     return word + 1;
 }
 
@@ -152,7 +167,7 @@ static void join(const char *cgroup) {
 /* Takes a piece as a detached mount, or its link: /lib is one where /usr is merged. */
 static void take(struct piece *piece, int optional) {
     struct stat is;
-    if (optional && lstat(piece->path, &is) < 0) return;
+    if (piece->tree >= 0 || (optional && lstat(piece->path, &is) < 0)) return;
     if (optional && S_ISLNK(is.st_mode)) {
         ssize_t length = readlink(piece->path, piece->link, sizeof piece->link - 1);
         check(length, "read link", piece->path);
@@ -174,6 +189,30 @@ static void take(struct piece *piece, int optional) {
     if (piece->kind != READ) attr.attr_set |= MOUNT_ATTR_NOEXEC;
     check(syscall(SYS_mount_setattr, piece->tree, "", AT_EMPTY_PATH | all, &attr, sizeof attr), "protect", piece->path);
     if (piece->kind == TREE) piece->path = TREE_PLACE;
+}
+
+/*
+ * Takes the directory of a server before the launcher leaves the host's mounts: a descriptor names
+ * a mount of those. A socket takes its place.
+ */
+static void take_served(void) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", jail.served);
+    add(path, TREE);
+    struct piece *piece = &jail.piece[jail.pieces - 1];
+    take(piece, 0);
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    errno = ENAMETOOLONG;
+    if (strlen(jail.listen_at) >= sizeof name.sun_path) fail("listen at", jail.listen_at);
+    strcpy(name.sun_path, jail.listen_at);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    check(fd, "make", "a socket");
+    /* The machine is another user, and alone with podnetd in the directory. */
+    umask(0);
+    check(bind(fd, (struct sockaddr *)&name, sizeof name), "bind", jail.listen_at);
+    check(listen(fd, 1), "listen at", jail.listen_at);
+    check(dup2(fd, jail.served), "place", "the socket");
+    close(fd);
 }
 
 static int filesystem(const char *type, const char *key, const char *value, unsigned attributes) {
@@ -237,9 +276,10 @@ static void change_root(void) {
     }
     for (int i = 0; i < jail.pieces; i++) take(&jail.piece[i], 0);
     int root = filesystem("tmpfs", "mode", "755", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    int proc = filesystem("proc", "subset", "pid", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    /* virtiofsd also reads /proc/sys/fs/file-max at its start. */
+    int proc = filesystem("proc", is_server() ? "hidepid" : "subset", is_server() ? "invisible" : "pid", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     /* Any directory serves: from here on it is the root. */
-    place(root, jail.run);
+    place(root, is_server() ? "/proc" : jail.run);
     check(fchdir(root), "enter", "the new root");
     check(syscall(SYS_pivot_root, ".", "."), "change", "root");
     check(syscall(SYS_umount2, ".", UMOUNT_DETACH), "let go of", "the old root");
@@ -249,7 +289,8 @@ static void change_root(void) {
     check(mkdir("/proc", 0555), "make", "/proc");
     place(proc, "/proc");
     check(syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, &attr, sizeof attr), "protect", "/");
-    check(chdir(jail.run), "enter", jail.run);
+    const char *at = is_server() ? "/" : jail.run;
+    check(chdir(at), "enter", at);
     close(root);
     close(proc);
 }
@@ -262,30 +303,39 @@ static void drop_capabilities(void) {
 }
 
 /*
- * The right to read all files that can be seen: made inheritable while the bounding set has it,
- * then ambient, which outlives the execution.
+ * The capabilities that the program keeps: to read all files that can be seen, or to change its
+ * root and to give up what it has.
  */
-static void keep_reading(int ambient) {
+static unsigned kept_capabilities(void) {
+    if (jail.has_tree) return 1u << CAP_DAC_READ_SEARCH;
+    return is_server() ? 1u << CAP_SYS_CHROOT | 1u << CAP_SETPCAP : 0;
+}
+
+/*
+ * Made inheritable while the bounding set has them, then ambient, which outlives the execution.
+ */
+static void keep_capabilities(unsigned wanted, int ambient) {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct now[2] = {{0}};
     check(syscall(SYS_capget, &header, now), "look at", "capabilities");
-    unsigned kept = now[0].permitted & 1u << CAP_DAC_READ_SEARCH;
+    unsigned kept = now[0].permitted & wanted;
     now[0].inheritable |= kept;
-    struct __user_cap_data_struct reading[2] = {{kept, kept, kept}};
-    check(syscall(SYS_capset, &header, ambient ? reading : now), "keep", "capabilities");
-    if (ambient && kept)
-        check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0), "keep", "a capability");
+    struct __user_cap_data_struct only[2] = {{kept, kept, kept}};
+    check(syscall(SYS_capset, &header, ambient ? only : now), "keep", "capabilities");
+    for (unsigned long each = 0; ambient && each < 32; each++)
+        if (kept & 1u << each) check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0), "keep", "a capability");
 }
 
 static void drop_privileges(void) {
-    if (jail.has_tree) keep_reading(0);
+    const unsigned kept = kept_capabilities();
+    if (kept) keep_capabilities(kept, 0);
     for (unsigned long each = 0; prctl(PR_CAPBSET_READ, each, 0, 0, 0) >= 0; each++)
         check(prctl(PR_CAPBSET_DROP, each, 0, 0, 0), "drop", "the bounding set");
     check(setgroups((size_t)jail.has_group, &jail.group), "set", "groups");
-    check(prctl(PR_SET_KEEPCAPS, jail.has_tree, 0, 0, 0), "keep", "capabilities");
+    check(prctl(PR_SET_KEEPCAPS, kept != 0, 0, 0, 0), "keep", "capabilities");
     check(setresgid(jail.uid, jail.uid, jail.uid), "become", "group");
     check(setresuid(jail.uid, jail.uid, jail.uid), "become", "user");
-    if (jail.has_tree) keep_reading(1);
+    if (kept) keep_capabilities(kept, 1);
     else drop_capabilities();
     check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set", "no_new_privs");
     errno = 0;
@@ -339,6 +389,7 @@ static _Noreturn void confined(char **program) {
 
 int main(int count, char **words) {
     char **program = parse(words);
+    if (is_server()) take_served();
     raise_oom_score(jail.oom_score);
     int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD;
     if (!jail.host_network) flags |= CLONE_NEWNET;

@@ -11,6 +11,7 @@ import {
   chooseCgroups,
   parseCgroupMounts,
   planCgroups,
+  type VmLimits,
 } from "../jail/cgroup-layout.ts";
 import { findLauncher } from "../jail/launcher.ts";
 import { tryJail } from "./trial.ts";
@@ -38,16 +39,17 @@ export interface ConfinementOptions extends Omit<Confinement, "cgroups"> {
   readonly runDir: string;
 }
 
-/** The jail of one machine. Pure. */
+/** The jail of one machine, and of `more` than QEMU that is in it. Pure. */
 export function planJail(
   confinement: Confinement,
   machine: { readonly podId: PodId; readonly vcpu: number; readonly memoryMib: number },
   uid: number,
+  more: VmLimits = { memoryMib: 0, pids: 0 },
 ): JailPlan {
   const { podId, vcpu, memoryMib } = machine;
   const limits = {
-    memoryMib: memoryMib + confinement.memoryOverheadMib,
-    pids: vcpu + confinement.pids,
+    memoryMib: memoryMib + confinement.memoryOverheadMib + more.memoryMib,
+    pids: vcpu + confinement.pids + more.pids,
   };
   return { uid, cgroups: planCgroups(confinement.cgroups, podId, limits) };
 }

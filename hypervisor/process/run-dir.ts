@@ -5,8 +5,13 @@ import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import { type VmPlan, vmSockets } from "../driver.ts";
 import { vmFiles } from "../argv/argv.ts";
+import { shareSockets } from "../argv/share-words.ts";
 
-const names: readonly string[] = [...Object.values(vmSockets), ...Object.values(vmFiles)];
+const names: readonly string[] = [
+  ...Object.values(vmSockets),
+  ...Object.values(vmFiles),
+  ...shareSockets,
+];
 
 const what = (path: string): string => `Cannot use the run directory "${path}"`;
 

@@ -44,6 +44,7 @@ import {
 import { removeRemains, withRemains } from "../process/remains.ts";
 import { lastLine, logTail, makeRunDir } from "../process/run-dir.ts";
 import { endProcess } from "../process/terminate.ts";
+import { checkShares, findServers, type ShareServer, startServers } from "../shares/servers.ts";
 import { type OpenVmOptions, QemuVm } from "./vm.ts";
 
 export interface QemuDriverOptions {
@@ -155,6 +156,7 @@ class OpenQemuDriver implements QemuDriver {
     if (isAttached(plan)) return attachVm(plan, this.#log(plan), signal);
     const leastMemory = this.#options.leastMemoryMib ?? leastMemoryMib;
     const qemu = await preflight(plan, this.#program(plan), leastMemory);
+    checkShares(plan);
     await this.#options.prepare?.(qemu);
     if (roleOf(plan) === "own") return this.#run(plan, qemu, booted, signal);
     try {
@@ -227,9 +229,10 @@ class OpenQemuDriver implements QemuDriver {
       makeCgroups(plan.jail?.cgroups ?? []);
       if (signal.aborted)
         throw new PodnetError("CANCELLED", "The caller gave up", { cause: signal.reason });
+      const servers = await startServers(plan);
       using disks = openDisks(plan);
       started = await startProcess(argv, plan, { fds: [...memoryFds, ...disks.fds, ...tapFds] });
-      return await this.#open(plan, started, origin, signal);
+      return await this.#open(plan, started, origin, servers, signal);
     } catch (error) {
       const failure = toPodnetError(error, "INTERNAL");
       throw await undoStart(failure, plan, started?.record);
@@ -244,7 +247,10 @@ class OpenQemuDriver implements QemuDriver {
     if (!isRunning(record)) return undefined;
     if (isAttached(plan)) return reattachVm(record, plan, this.#log(plan), signal);
     try {
-      return await QemuVm.open(this.#vmOptions(record, plan, undefined), signal);
+      return await QemuVm.open(
+        { ...this.#vmOptions(record, plan, undefined), servers: findServers(plan) },
+        signal,
+      );
     } catch (error) {
       // It may have ended in between.
       if (!isRunning(record)) return undefined;
@@ -279,12 +285,14 @@ class OpenQemuDriver implements QemuDriver {
     plan: VmPlan,
     started: StartedProcess,
     { start, restore }: Origin,
+    servers: readonly ShareServer[],
     signal: AbortSignal,
   ): Promise<QemuVm> {
     const gone = new AbortController();
     void started.ended.then((how) => gone.abort(how));
     const options = {
       ...this.#vmOptions(started.record, plan, started.ended),
+      servers,
       ...(restore === undefined ? {} : { restore }),
       ...(start.nic === undefined ? {} : { firstNic: start.nic.nicId }),
     };

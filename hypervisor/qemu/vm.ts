@@ -35,6 +35,8 @@ import { isRunning } from "../process/process.ts";
 import { removeRemains } from "../process/remains.ts";
 import { boundLog, lastLine, logTail } from "../process/run-dir.ts";
 import { endProcess } from "../process/terminate.ts";
+import { ServedShares } from "../shares/served-shares.ts";
+import type { ShareServer } from "../shares/servers.ts";
 import { usageOf } from "../process/usage.ts";
 import { vmEventOf, VmEvents } from "./vm-events.ts";
 
@@ -50,6 +52,8 @@ export interface OpenVmOptions {
   readonly restore?: (qmp: QmpClient, signal: AbortSignal) => Promise<void>;
   /** The NIC that it has from its start. */
   readonly firstNic?: string;
+  /** What serves its shares. */
+  readonly servers?: readonly ShareServer[];
   /** The session to begin with, of a foreign machine. */
   readonly session?: QmpClient;
   readonly log: Log;
@@ -76,6 +80,7 @@ export class QemuVm implements RunningVm {
   readonly #nics: Nics;
   readonly #disks: HotDisks;
   readonly #growth: Growth;
+  readonly #shares: ServedShares;
   readonly #events: VmEvents;
   readonly #connections: Connections;
   readonly #timers: NodeJS.Timeout[] = [];
@@ -107,6 +112,7 @@ export class QemuVm implements RunningVm {
       unplugMs: options.unplugMs,
       onRemoved: (disk, expected) => this.#events.emit({ kind: "disk-removed", disk, expected }),
     });
+    this.#shares = new ServedShares(options.servers ?? []);
     this.#growth = new Growth({ qmp: () => this.#session(), takenUpMs });
     this.#connections = new Connections({
       plan,
@@ -172,6 +178,10 @@ export class QemuVm implements RunningVm {
 
   hotDisks(signal: AbortSignal): Promise<readonly string[]> {
     return this.#disks.list(signal);
+  }
+
+  endedShares(): readonly string[] {
+    return this.#shares.ended;
   }
 
   size(signal: AbortSignal): Promise<VmSize> {
@@ -275,6 +285,7 @@ export class QemuVm implements RunningVm {
           void guard("qemu", async () => this.#exited("it ended while podnetd was not its parent"));
       });
     if (this.#options.plan.attached !== undefined) return;
+    if (this.#shares.any) this.#every(lookEveryMs, () => this.#lookAtShares());
     this.#every(boundLogEveryMs, () => void boundLog(this.record.runDir));
   }
 
@@ -289,6 +300,12 @@ export class QemuVm implements RunningVm {
     } catch {
       return true;
     }
+  }
+
+  /** A server ends with its machine; one that ends before leaves a guest that waits for it. */
+  #lookAtShares(): void {
+    if (this.#over || this.#stopping !== undefined || !this.#alive()) return;
+    for (const tag of this.#shares.look()) this.#events.emit({ kind: "share-ended", tag });
   }
 
   #take(event: QmpEvent): void {

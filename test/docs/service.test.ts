@@ -50,9 +50,9 @@ test("docs/how-to/install.md shows the unit as it is", (t) => {
 
 test("podnetd is a user of its own with the capabilities it checks for, and no others", (t) => {
   // Without the second and third it starts, and refuses captures and ports below 1024:
-  // test/vm/jail-privileges.test.ts.
+  // test/vm/jail-privileges.test.ts. Without the last it refuses shares.
   const optional = ["CAP_NET_RAW", "CAP_NET_BIND_SERVICE"];
-  const wanted = ["CAP_NET_ADMIN", ...optional, ...Object.keys(jailCapabilities)];
+  const wanted = ["CAP_NET_ADMIN", ...optional, ...Object.keys(jailCapabilities), "CAP_SYS_CHROOT"];
   for (const setting of ["AmbientCapabilities", "CapabilityBoundingSet"])
     t.deepEqual(settings.get(setting)?.split(" "), wanted);
   t.is(settings.get("NoNewPrivileges"), "yes");

@@ -117,6 +117,7 @@ function vmDoor(machine: Machine, machines: Machines, process: Process): Running
       return "unplugged";
     },
     hotDisks: (signal) => ask("list disks", () => [...machine.disks], signal),
+    endedShares: () => [],
     size: (signal) => ask("query size", () => sizeOf(machine.plan), signal),
     grow: async (_size, signal) => {
       await ask("grow", () => {}, signal);

@@ -83,6 +83,7 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
     placeFile: (_file, signal) => ask("file", () => true as const, signal).then(() => undefined),
     preload: (_program, signal) =>
       ask("preload", () => true as const, signal).then(() => undefined),
+    mountShare: (_share, signal) => ask("share", () => true as const, signal).then(() => undefined),
     ping: (signal) => ask("ping", () => true as const, signal).then(() => undefined),
     exec: () => Promise.reject(new PodnetError("UNSUPPORTED", "No processes here")),
     powerOff: async (signal) => {

@@ -19,6 +19,7 @@ import {
   parseHelloRequest,
 } from "../../guest-init/protocol/extension-messages.ts";
 import { parsePlaceFile } from "../../guest-init/protocol/file-messages.ts";
+import { parseMountShare } from "../../guest-init/protocol/share-messages.ts";
 import { Fields, decodeJson } from "../../guest-init/protocol/fields.ts";
 import {
   encodeErrorText,
@@ -165,6 +166,7 @@ export class Agent {
       [command.hello, (payload) => this.#hello(payload)],
       [command.configure, (payload) => this.#configure(payload)],
       [command.placeFile, quietly(parsePlaceFile)],
+      [command.mountShare, quietly(parseMountShare)],
       [command.execCmd, quietly((payload) => this.#processes.exec(payload))],
       [command.signalProcess, quietly((payload) => this.#processes.signal(payload))],
       [command.destroyPod, quietly(() => setImmediate(this.#options.powerOff))],
@@ -184,7 +186,12 @@ export class Agent {
       agent: this.#options.behaviour.has("ill-version") ? illFramed : packageVersion,
       epoch: this.#epoch,
       nonce,
-      features: [agentFeatures.loopback, agentFeatures.attributes, agentFeatures.files],
+      features: [
+        agentFeatures.loopback,
+        agentFeatures.attributes,
+        agentFeatures.files,
+        agentFeatures.shares,
+      ],
     });
   }
 

@@ -19,6 +19,7 @@ import {
   type SpecFlags,
   addLayerFlags,
   addNetworkFlags,
+  addVolumeFlag,
   specFromFlags,
 } from "../../flags/spec-flags.ts";
 import { collect, parseDuration } from "../../parse.ts";
@@ -88,7 +89,7 @@ export function addRun(program: Command, context: Context): void {
     .option("--password-stdin", "read the user's password or token from standard input")
     .option("--memory <amount>", "memory in MiB, or with a unit: 256M, 1G; default 128M")
     .option("--cpus <count>", "virtual processors; default 1");
-  addLayerFlags(command);
+  addVolumeFlag(addLayerFlags(command));
   addLifetimeFlags(command);
   addNetworkFlags(command)
     .addHelpText("after", more)

@@ -17,6 +17,7 @@ export const agent: GuestKind = {
   channel: {},
   steps: {
     boot: [{ kind: "guest.ready" }],
+    shares: [{ kind: "guest.mount" }],
     files: [{ kind: "guest.write" }],
     configure: [{ kind: "guest.configure" }],
     plugged: () => [],
@@ -53,6 +54,7 @@ function cannotOf(
       "of links of CNI plugins: no ARP, and routes' source, MTU and advmss: the agent is of an earlier podnet",
     ),
     ...lacking(agentFeatures.files, "files: the agent is of an earlier podnet"),
+    ...lacking(agentFeatures.shares, "shares: the agent is of an earlier podnet"),
     ...lacking(
       agentFeatures.awake,
       "templates: the agent is not the guest's init, or of an earlier podnet",

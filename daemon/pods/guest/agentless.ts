@@ -29,6 +29,7 @@ export const agentless: GuestKind = {
   channel: {},
   steps: {
     boot: [],
+    shares: [],
     files: [],
     configure: [],
     plugged: (nic) => (isAnswered(nic) ? [{ kind: "guest.answer", position: nic.position }] : []),
@@ -70,8 +71,14 @@ const bySeed = `${byAgent}; or give the guest a seed disk (boot.cloud_init), if 
  * DHCP and router advertisements alone carry less than a seed disk. A machine that podnet attaches
  * to has been configured by its owner.
  */
-function refuse({ attached, interfaces, routes, dns, boot, files }: PodSpec): void {
+function refuse({ attached, interfaces, routes, dns, boot, files, shares }: PodSpec): void {
   if (attached !== undefined) return;
+  if (shares !== undefined)
+    throw cannot(
+      "shares",
+      "The guest has no agent to mount directories of the host",
+      "Use an image with podnet's agent, or give the guest a disk",
+    );
   if (files !== undefined)
     throw cannot(
       "files",

@@ -9,6 +9,7 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { followAgain } from "../process/follow-end.ts";
 import { guestOf } from "./guest-of.ts";
 import { writeFilesAnew } from "./guest-files.ts";
+import { mountShares, reportEndedShares } from "./guest-shares.ts";
 import { followPace } from "./guest-pace.ts";
 import { guard, type Supervision } from "../lifecycle/supervision.ts";
 
@@ -152,6 +153,7 @@ async function reach(
     throw thrown;
   }
   records.recovered(plan, "the agent is back");
+  reportEndedShares(live, watch);
   const { epoch } = live.identity;
   // An agent that restarted has lost its configuration. A plain hyperstart does not show whether it
   // restarted, but it is sent only what it lacks.
@@ -270,6 +272,7 @@ export async function configureNow(
   const { guest, plan } = live;
   if (guest === undefined || watch.records.get(plan.podId)?.state !== "running") return;
   try {
+    await mountShares(live, limited(filesMs, signal));
     await writeFilesAnew(live, limited(filesMs, signal));
     const message = guestMessage(live, watch.host);
     live.observed = await guest.configure(message, limited(message.waitMs + 5000, signal));
@@ -277,6 +280,7 @@ export async function configureNow(
     live.needsReconfiguration = false;
     compareGuest(message, live.observed);
     watch.records.configured(live, `configured again: ${why}`);
+    reportEndedShares(live, watch);
   } catch (thrown) {
     if (signal.aborted) return;
     const error = toPodnetError(thrown, "AGENT_TIMEOUT");

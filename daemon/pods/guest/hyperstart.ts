@@ -26,6 +26,7 @@ export const hyperstart: GuestKind = {
       "addresses of lo: it sets none",
       "route metrics: it sets none",
       "files: it gives them neither owner nor mode",
+      "shares: it mounts no directories by virtiofs",
       "templates: clones of it would share randomness and clock, for which it has no command",
       "more than 56 KiB of input for a program of podnet exec -i: what the program has not read would be lost; podnet cp brings more",
       "the end of a program that a signal killed: it says that such a program ended with 0",
@@ -63,7 +64,13 @@ function refuseMetric(metric: number | null | undefined, field: string): void {
   );
 }
 
-function refuse({ interfaces, routes, dns, files }: PodSpec): void {
+function refuse({ interfaces, routes, dns, files, shares }: PodSpec): void {
+  if (shares !== undefined)
+    throw unsupported(
+      "shares",
+      "A plain hyperstart mounts no directories of the host",
+      "Leave them out and use podnet cp, or use an image with podnet's own agent",
+    );
   if (files !== undefined)
     throw unsupported(
       "files",

@@ -81,6 +81,8 @@ export interface GuestKind {
 interface GuestSteps {
   /** Once the machine has started. */
   readonly boot: readonly { readonly kind: "guest.ready" }[];
+  /** Before the guest is configured, where the pod has shares. */
+  readonly shares: readonly { readonly kind: "guest.mount" }[];
   /** Before the guest is configured, where the pod has files. */
   readonly files: readonly { readonly kind: "guest.write" }[];
   /** While NICs are plugged. */

@@ -14,6 +14,7 @@ import { makeDisks, plugDisk } from "../disks/act-disks.ts";
 import { compareGuest } from "../guest/compare-guest.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { writeFiles } from "../guest/guest-files.ts";
+import { mountShares } from "../guest/guest-shares.ts";
 import { guestOf, guestThatIs } from "../guest/guest-of.ts";
 import { freshEntropy, wakeOf } from "../guest/wake.ts";
 import { plannedKind, queuesOfTap } from "../interfaces/kinds/kind-of.ts";
@@ -96,6 +97,8 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
     const { agent } = live.identity;
     return agent === undefined ? guestThatIs(live.identity).name : `agent ${agent}`;
   },
+
+  "guest.mount": (_step, live, _host, signal) => mountShares(live, signal),
 
   "guest.write": async (_step, live, _host, signal) => `${await writeFiles(live, signal)} files`,
 

@@ -42,6 +42,7 @@ export async function runFlow(flow: Flow, run: StepRun, signal: AbortSignal): Pr
     case "vm.start":
     case "vm.attach":
     case "guest.ready":
+    case "guest.mount":
     case "guest.write":
     case "guest.configure":
     case "nic.plug":

@@ -1,6 +1,7 @@
 import { toPodnetError } from "../../../core/errors.ts";
 import { answerAgain } from "../interfaces/answer-guest.ts";
 import { followAgent } from "../guest/follow-agent.ts";
+import { reportEndedShares } from "../guest/guest-shares.ts";
 import { keepTrying } from "./keep-trying.ts";
 import { consoleTailText, panicBeforeReset } from "../guest/console-tail.ts";
 import { followRunState } from "./lifecycle.ts";
@@ -50,7 +51,9 @@ export function supervise(live: LivePod, watch: Supervision): void {
     ended.addEventListener("abort", onEnd, { once: true });
     live.subscriptions.add(() => ended.removeEventListener("abort", onEnd));
   }
+  const reportEnded = (): void => guard(live, watch, () => reportEndedShares(live, watch));
   if (vm !== undefined) {
+    reportEnded();
     // A console begins before its pod runs.
     watch.overwritten?.(vm.takeOverwritten());
     live.subscriptions.add(
@@ -63,6 +66,7 @@ export function supervise(live: LivePod, watch: Supervision): void {
           note(`the guest let go of ${event.nicId}`);
         if (event.kind === "nic-removed" && event.expected)
           guard(live, watch, () => leftAtLast(live, event.nicId, watch));
+        if (event.kind === "share-ended") reportEnded();
         if (event.kind === "disk-removed")
           guard(live, watch, () => diskLeft(live, event.disk, watch));
       }),

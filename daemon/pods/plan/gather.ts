@@ -22,6 +22,7 @@ import { fileSnapshots, realPath } from "./gather-files.ts";
 import { dnsSnapshot, type NetworksWorld, networkSnapshots } from "./gather-networks.ts";
 import { gatherPorts } from "../../published/gather-ports.ts";
 import { type ImageHolders, imageHolders } from "./image-holders.ts";
+import { shareSnapshots } from "./plan-shares.ts";
 import type { FoundImage } from "../process/plan-process.ts";
 import { defaultPodName } from "./plan.ts";
 import type { FoundSandbox } from "../interfaces/cni-plan.ts";
@@ -62,6 +63,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
   const ofImage = world.image === undefined ? [] : [world.image.file];
   const imagesWithin = within([...config.imagePaths, kernel, initrd, ...ofImage]);
   const writeWithin = within(config.writeThroughPaths);
+  const sharesWithin = within(config.sharePaths);
   // Looked up only for a spec that names files: it asks for every pod's files.
   let found: ImageHolders | undefined;
   const holders = (): ImageHolders => (found ??= imageHolders(db, config.image));
@@ -90,6 +92,8 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     ...diskRoom(spec, config),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
     ...(writeWithin === undefined ? {} : { writeWithin }),
+    shares: shareSnapshots(spec, sharesWithin),
+    ...(sharesWithin === undefined ? {} : { sharesWithin }),
     ...jailSnapshot(world),
     dns: dnsSnapshot(spec, world.networks),
     ...cniSnapshot(spec, config),

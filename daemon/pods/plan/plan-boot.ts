@@ -9,10 +9,11 @@ import { bootFiles } from "./gather-files.ts";
 import { planDisks } from "./plan-disks.ts";
 import { refuseFile } from "./plan-files.ts";
 import { withLayer } from "./plan-layer.ts";
+import { roomForShares, withShares } from "./plan-shares.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
- * Decides the machine. Throws `IMAGE_*`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`,
+ * Decides the machine. Throws `IMAGE_*`, `SHARE_UNUSABLE`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`,
  * `UNSUPPORTED`, and as `planDisks`.
  */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
@@ -22,6 +23,7 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const initrdFile = fileOf(snapshot, initrd, "boot.initrd", "initramfs");
   const disks = planDisks(spec, snapshot).slice(0, spec.boot.disks.length);
   checkMemory(spec, snapshot);
+  const layered = withLayer(spec, disks, snapshot);
   const { vcpu, memoryMib } = spec.resources;
   const { podId } = snapshot;
   return {
@@ -32,12 +34,13 @@ export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
     ...roomOf(spec.resources, snapshot),
     ...(kernel === undefined ? {} : { kernel: kernelFile?.real ?? kernel }),
     ...(initrd === undefined ? {} : { initrd: initrdFile?.real ?? initrd }),
-    ...withLayer(spec, disks, snapshot),
+    disks: layered.disks,
+    ...withShares(spec, snapshot, layered.cmdline),
     ...(snapshot.imagesWithin === undefined ? {} : { imagesWithin: snapshot.imagesWithin }),
     ...(snapshot.writeWithin === undefined ? {} : { writeWithin: snapshot.writeWithin }),
     ...factoryOf(spec, snapshot),
     runDir: join(snapshot.podsDir, podId),
-    ...jailOf(snapshot, { podId, vcpu, memoryMib }),
+    ...jailOf(snapshot, { podId, vcpu, memoryMib }, roomForShares(spec)),
   };
 }
 
@@ -94,10 +97,11 @@ function checkBootsDisks({ arch }: Snapshot): void {
 function jailOf(
   { jail }: Snapshot,
   machine: Pick<VmPlan, "podId" | "vcpu" | "memoryMib">,
+  more: ReturnType<typeof roomForShares>,
 ): Pick<VmPlan, "jail"> {
   if (jail === undefined) return {};
   const { confinement, uid } = jail;
-  if (uid !== undefined) return { jail: planJail(confinement, machine, uid) };
+  if (uid !== undefined) return { jail: planJail(confinement, machine, uid, more) };
   const { first, last } = confinement.uids;
   throw new PodnetError("POOL_EXHAUSTED", `No user from ${first} to ${last} is free for a VM`, {
     hint: "Delete a pod, or give qemu.uids a wider range",
@@ -110,11 +114,13 @@ function jailOf(
  * bear it: of another guest that is unknown until its template has booted. Clones share disks that
  * none of them can write to, such as the root of a container image.
  */
-function factoryOf({ boot }: PodSpec, { factory }: Snapshot): Pick<VmPlan, "factory"> {
+function factoryOf({ boot, shares }: PodSpec, { factory }: Snapshot): Pick<VmPlan, "factory"> {
   const ownImage = boot.kernel === undefined && boot.initrd === undefined;
   const asBuilt =
     boot.disks.every(({ readOnly }) => readOnly) &&
     boot.layer === undefined &&
+    // The memory of a clone is its own, and what serves shares would not see it.
+    shares === undefined &&
     boot.agent === undefined &&
     boot.cloudInit === undefined;
   const unasked = ownImage && asBuilt ? factory : "cold";

@@ -15,6 +15,7 @@ import { machineKindOf } from "../machine/machine-of.ts";
 import { policyLines } from "../../../policy/policy-text.ts";
 import { readInlineRules } from "../../../policy/read-document.ts";
 import { fileLine } from "../guest/guest-files.ts";
+import { shareLine } from "../guest/guest-shares.ts";
 import { guestOf } from "../guest/guest-of.ts";
 import { guestConfigOf } from "../guest/guest-config.ts";
 import { leaseLines } from "../interfaces/plan-answers.ts";
@@ -89,6 +90,7 @@ export function describePlan(
     },
     ...disksSection(plan.vm.disks),
     machine(machineOf(pod), describe),
+    ...sharesSection(plan),
     ...filesSection(pod),
     ...sentSection(plan, guest),
     {
@@ -106,6 +108,17 @@ function rulesSection({ plan: { name }, spec: { policy } }: PodContents): PlanSe
   if (policy === undefined) return [];
   const lines = policyLines(readInlineRules(policy, { kind: "pod", name }));
   return [{ step: "port.attach", title: "Rules of its own, before policies", lines }];
+}
+
+function sharesSection({ vm, ...plan }: PodPlan): PlanSection[] {
+  const { shares } = vm;
+  if (shares === undefined) return [];
+  return guestOf(plan).steps.shares.map(({ kind }) => ({
+    step: kind,
+    title:
+      "Directories of the host, each served by a confined virtiofsd; the machine boots for them",
+    lines: shares.map(shareLine),
+  }));
 }
 
 function answersSection(

@@ -53,6 +53,10 @@ export interface Snapshot {
    * anywhere.
    */
   readonly writeWithin?: readonly string[];
+  /** The spec's shares, in its order; absent where it has none. */
+  readonly shares?: readonly ShareSnapshot[];
+  /** Where shared directories must lie, as real paths; absent when they may lie anywhere. */
+  readonly sharesWithin?: readonly string[];
   /** Nameservers a guest gets that asks for none, loopback ones among them. */
   readonly dns: {
     readonly servers: readonly Ip[];
@@ -126,6 +130,12 @@ export type FileSnapshot =
   | { readonly kind: "outside" }
   | { readonly kind: "missing" }
   | { readonly kind: "unreadable"; readonly why: string };
+
+/** What a share's path leads to. */
+export type ShareSnapshot =
+  | { readonly kind: "directory"; readonly real: string }
+  | { readonly kind: "outside" }
+  | { readonly kind: "unusable"; readonly why: string };
 
 /** The properties of a disk that the spec names. */
 export type DiskSnapshot =

@@ -25,6 +25,8 @@ export type Step =
   /** Attaches to a foreign machine. */
   | { readonly kind: "vm.attach" }
   | { readonly kind: "guest.ready" }
+  /** The agent mounts the pod's shares. */
+  | { readonly kind: "guest.mount" }
   /** The agent writes the pod's files. */
   | { readonly kind: "guest.write" }
   | { readonly kind: "guest.configure" }
@@ -83,6 +85,7 @@ export function createSteps(
     ...(onTaps ? [{ kind: "tap.open" } as const] : []),
     // Without NICs the host has no part.
     nics.length === 0 ? machine : order(host, machine),
+    ...(plan.vm.shares === undefined ? [] : guest.shares),
     ...(spec.files === undefined ? [] : guest.files),
     together(
       ...guest.configure,
@@ -178,6 +181,7 @@ const titles: Readonly<Record<StepKind | UndoKind, string>> = {
   "vm.start": "Starting the machine",
   "vm.attach": "Connecting to the machine",
   "guest.ready": "Booting the guest",
+  "guest.mount": "Mounting shares in the guest",
   "guest.write": "Writing files in the guest",
   "guest.configure": "Configuring the guest",
   "nic.plug": "Plugging a NIC",

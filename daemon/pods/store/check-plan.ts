@@ -46,6 +46,8 @@ const vm = fields({
   disks: list(disk),
   imagesWithin: optional(list(text)),
   writeWithin: optional(list(text)),
+  shares: optional(list(fields({ tag: text, path: absolute, at: absolute }))),
+  sharesWithin: optional(list(text)),
   attached: optional(fields({ qmp: absolute, type: text, accelerator: text })),
   runDir: absolute,
   jail: optional(jail),
@@ -153,6 +155,7 @@ const spec = fields({
   ports: optional(list(fields({ hostPort: whole, podPort: whole, count: whole }))),
   policy: optional(record),
   disks: optional(list(record)),
+  shares: optional(list(fields({ hostPath: absolute, path: absolute }))),
   files: optional(list(fields({ path: text, content: text, mode: whole, uid: u32, gid: u32 }))),
 });
 

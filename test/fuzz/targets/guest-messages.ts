@@ -2,6 +2,7 @@ import { deepStrictEqual } from "node:assert";
 import * as container from "../../../guest-init/protocol/container-messages.ts";
 import * as extension from "../../../guest-init/protocol/extension-messages.ts";
 import * as file from "../../../guest-init/protocol/file-messages.ts";
+import * as share from "../../../guest-init/protocol/share-messages.ts";
 import * as main from "../../../guest-init/protocol/main-process.ts";
 import * as network from "../../../guest-init/protocol/network-messages.ts";
 import * as pod from "../../../guest-init/protocol/pod-messages.ts";
@@ -436,6 +437,7 @@ const podMessages: Target = {
       if (again !== undefined) deepStrictEqual(file.parseWriteFile(again), parsed);
     },
     returning(file.parsePlaceFile, file.encodePlaceFile),
+    returning(share.parseMountShare, share.encodeMountShare),
   ]),
 };
 

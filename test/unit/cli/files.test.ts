@@ -2,7 +2,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
-import { fileFrom } from "../../../cli/flags/file-flags.ts";
+import { fileFrom, volumeFrom } from "../../../cli/flags/file-flags.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "cli-files-"));
 test.after.always(() => rmSync(directory, { recursive: true }));
@@ -31,4 +31,18 @@ test("--copy refuses what it cannot mean, and files it cannot read", (t) => {
   t.throws(() => fileFrom(`${from}-not:/x`), { code: "INVALID_ARGUMENT", message: /ENOENT/ });
   writeFileSync(from, Buffer.alloc((1 << 20) + 1));
   t.throws(() => fileFrom(`${from}:/x`), { code: "INVALID_ARGUMENT", message: /1 MiB/ });
+});
+
+test("--volume shares a directory, and copies a file", (t) => {
+  t.deepEqual(volumeFrom(`${directory}:/srv`), { share: { hostPath: directory, path: "/srv" } });
+  t.deepEqual(volumeFrom(".:/srv:ro"), { share: { hostPath: process.cwd(), path: "/srv" } });
+  // podnetd may be elsewhere: it says whether there is such a directory.
+  t.deepEqual(volumeFrom("/no/where:/srv"), { share: { hostPath: "/no/where", path: "/srv" } });
+  const from = join(directory, "copied");
+  writeFileSync(from, "words");
+  chmodSync(from, 0o640);
+  const file = { path: "/etc/x", content: Buffer.from("words"), mode: 0o640, uid: 0, gid: 0 };
+  t.deepEqual(volumeFrom(`${from}:/etc/x`), { file });
+  for (const text of [directory, `${directory}:relative`, `${directory}:/srv:rw`, ":/srv"])
+    t.throws(() => volumeFrom(text), { code: "INVALID_ARGUMENT" }, text);
 });

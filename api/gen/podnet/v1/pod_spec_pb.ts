@@ -11,7 +11,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/pod_spec.proto.
  */
 export const file_podnet_v1_pod_spec: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLFBAoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIwoHcHJvY2VzcxgLIAEoCzISLnBvZG5ldC52MS5Qcm9jZXNzEiMKB3Jlc3RhcnQYDCABKAsyEi5wb2RuZXQudjEuUmVzdGFydBIlCghsaWZldGltZRgOIAEoCzITLnBvZG5ldC52MS5MaWZldGltZRIiCgVkaXNrcxgPIAMoCzITLnBvZG5ldC52MS5EYXRhRGlzaxotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlsKCERhdGFEaXNrEgwKBG5hbWUYASABKAkSDAoEZmlsZRgCIAEoCRIOCgZmb3JtYXQYAyABKAkSEAoIc2l6ZV9taWIYBCABKA0SEQoJcmVhZF9vbmx5GAUgASgIIkIKCExpZmV0aW1lEg0KBXR0bF9zGAEgASgNEhIKCnR0bF9kZWxldGUYAiABKAgSEwoLaWRsZV9zdG9wX3MYAyABKA0iiAIKB1Byb2Nlc3MSDAoEYXJncxgBIAMoCRISCgplbnRyeXBvaW50GAIgAygJEigKA2VudhgDIAMoCzIbLnBvZG5ldC52MS5Qcm9jZXNzLkVudkVudHJ5Eg8KB3dvcmtkaXIYBCABKAkSDAoEdXNlchgFIAEoCRIQCgh0ZXJtaW5hbBgGIAEoCBINCgVzdGRpbhgHIAEoCBITCgtzdG9wX3NpZ25hbBgIIAEoCRIcCg9zdG9wX3RpbWVvdXRfbXMYCSABKA1IAIgBARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhIKEF9zdG9wX3RpbWVvdXRfbXMiJgoHUmVzdGFydBIOCgZwb2xpY3kYASABKAkSCwoDbWF4GAIgASgNIqMBCglSZXNvdXJjZXMSEQoEdmNwdRgBIAEoDUgAiAEBEhcKCm1lbW9yeV9taWIYAiABKA1IAYgBARIVCghtYXhfdmNwdRgDIAEoDUgCiAEBEhsKDm1heF9tZW1vcnlfbWliGAQgASgNSAOIAQFCBwoFX3ZjcHVCDQoLX21lbW9yeV9taWJCCwoJX21heF92Y3B1QhEKD19tYXhfbWVtb3J5X21pYiLlAQoEQm9vdBIOCgZrZXJuZWwYASABKAkSDgoGaW5pdHJkGAIgASgJEg8KB2NtZGxpbmUYAyABKAkSHgoFZGlza3MYBCADKAsyDy5wb2RuZXQudjEuRGlzaxIPCgdmYWN0b3J5GAUgASgJEg0KBWFnZW50GAYgASgJEigKCmNsb3VkX2luaXQYByABKAsyFC5wb2RuZXQudjEuQ2xvdWRJbml0Eg0KBWltYWdlGAggASgJEg0KBWxheWVyGAkgASgJEhYKCWxheWVyX21pYhgKIAEoDUgAiAEBQgwKCl9sYXllcl9taWIicAoERGlzaxIMCgRwYXRoGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgSFQoNd3JpdGVfdGhyb3VnaBgEIAEoCBIUCgdtYXhfbWliGAUgASgNSACIAQFCCgoIX21heF9taWIiHgoJQ2xvdWRJbml0EhEKCXVzZXJfZGF0YRgBIAEoCSJgCglHdWVzdEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhEKBG1vZGUYAyABKA1IAIgBARILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNQgcKBV9tb2RlIqgCCglJbnRlcmZhY2USDwoHbmV0d29yaxgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgsKA21hYxgDIAEoCRIQCgNtdHUYBCABKA1IAIgBARIPCgdnYXRld2F5GAUgASgJEhIKCmd1ZXN0X25hbWUYBiABKAkSEQoJYWRkcmVzc2VzGAcgAygJEg4KBmJyaWRnZRgIIAEoCRILCgN0YXAYCSABKAkSEAoIdGFwX2tlcHQYCiABKAgSIwoEcG9ydBgLIAEoCzIVLnBvZG5ldC52MS5CcmlkZ2VQb3J0Eg4KBm1ldHJpYxgMIAEoDRIQCghsb29wYmFjaxgNIAEoCBIkCgNjbmkYDiABKAsyFy5wb2RuZXQudjEuQ25pSW50ZXJmYWNlQgYKBF9tdHUirQEKDENuaUludGVyZmFjZRINCgVuZXRucxgBIAEoCRIMCgRsaXN0GAIgASgJEgwKBGxpbmsYAyABKAkSLwoEYXJncxgEIAMoCzIhLnBvZG5ldC52MS5DbmlJbnRlcmZhY2UuQXJnc0VudHJ5EhQKDGNhcGFiaWxpdGllcxgFIAEoCRorCglBcmdzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK1AQoKQnJpZGdlUG9ydBIRCgR2bGFuGAEgASgNSACIAQESFQoIaXNvbGF0ZWQYAiABKAhIAYgBARIVCghsZWFybmluZxgDIAEoCEgCiAEBEhIKBWd1YXJkGAQgASgISAOIAQESJQoGbGltaXRzGAUgASgLMhUucG9kbmV0LnYxLlJhdGVMaW1pdHNCBwoFX3ZsYW5CCwoJX2lzb2xhdGVkQgsKCV9sZWFybmluZ0IICgZfZ3VhcmQiUQoKUmF0ZUxpbWl0cxIgCgJpbhgBIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQSIQoDb3V0GAIgASgLMhQucG9kbmV0LnYxLlJhdGVMaW1pdCI+CglSYXRlTGltaXQSEQoJYmFuZHdpZHRoGAEgASgJEg0KBWJ1cnN0GAIgASgJEg8KB3BhY2tldHMYAyABKAkiNwoDRG5zEg8KB3NlcnZlcnMYASADKAkSDgoGc2VhcmNoGAIgAygJEg8KB29wdGlvbnMYAyADKAkiUAoFUm91dGUSEwoLZGVzdGluYXRpb24YASABKAkSDwoHZ2F0ZXdheRgCIAEoCRIRCglpbnRlcmZhY2UYAyABKAkSDgoGbWV0cmljGAQgASgNInUKDVB1Ymxpc2hlZFBvcnQSDwoHaG9zdF9pcBgBIAEoCRIRCglob3N0X3BvcnQYAiABKA0SEAoIcG9kX3BvcnQYAyABKA0SEgoFY291bnQYBCABKA1IAIgBARIQCghwcm90b2NvbBgFIAEoCUIICgZfY291bnRiBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("Chhwb2RuZXQvdjEvcG9kX3NwZWMucHJvdG8SCXBvZG5ldC52MSLnBAoHUG9kU3BlYxIMCgRuYW1lGAEgASgJEi4KBmxhYmVscxgCIAMoCzIeLnBvZG5ldC52MS5Qb2RTcGVjLkxhYmVsc0VudHJ5EicKCXJlc291cmNlcxgDIAEoCzIULnBvZG5ldC52MS5SZXNvdXJjZXMSHQoEYm9vdBgEIAEoCzIPLnBvZG5ldC52MS5Cb290EigKCmludGVyZmFjZXMYBSADKAsyFC5wb2RuZXQudjEuSW50ZXJmYWNlEhAKCGhvc3RuYW1lGAYgASgJEhsKA2RucxgHIAEoCzIOLnBvZG5ldC52MS5EbnMSIAoGcm91dGVzGAggAygLMhAucG9kbmV0LnYxLlJvdXRlEicKBXBvcnRzGAkgAygLMhgucG9kbmV0LnYxLlB1Ymxpc2hlZFBvcnQSJwoGcG9saWN5GAogASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIjCgVmaWxlcxgNIAMoCzIULnBvZG5ldC52MS5HdWVzdEZpbGUSIAoGc2hhcmVzGBAgAygLMhAucG9kbmV0LnYxLlNoYXJlEiMKB3Byb2Nlc3MYCyABKAsyEi5wb2RuZXQudjEuUHJvY2VzcxIjCgdyZXN0YXJ0GAwgASgLMhIucG9kbmV0LnYxLlJlc3RhcnQSJQoIbGlmZXRpbWUYDiABKAsyEy5wb2RuZXQudjEuTGlmZXRpbWUSIgoFZGlza3MYDyADKAsyEy5wb2RuZXQudjEuRGF0YURpc2saLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJbCghEYXRhRGlzaxIMCgRuYW1lGAEgASgJEgwKBGZpbGUYAiABKAkSDgoGZm9ybWF0GAMgASgJEhAKCHNpemVfbWliGAQgASgNEhEKCXJlYWRfb25seRgFIAEoCCJCCghMaWZldGltZRINCgV0dGxfcxgBIAEoDRISCgp0dGxfZGVsZXRlGAIgASgIEhMKC2lkbGVfc3RvcF9zGAMgASgNIogCCgdQcm9jZXNzEgwKBGFyZ3MYASADKAkSEgoKZW50cnlwb2ludBgCIAMoCRIoCgNlbnYYAyADKAsyGy5wb2RuZXQudjEuUHJvY2Vzcy5FbnZFbnRyeRIPCgd3b3JrZGlyGAQgASgJEgwKBHVzZXIYBSABKAkSEAoIdGVybWluYWwYBiABKAgSDQoFc3RkaW4YByABKAgSEwoLc3RvcF9zaWduYWwYCCABKAkSHAoPc3RvcF90aW1lb3V0X21zGAkgASgNSACIAQEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUISChBfc3RvcF90aW1lb3V0X21zIiYKB1Jlc3RhcnQSDgoGcG9saWN5GAEgASgJEgsKA21heBgCIAEoDSKjAQoJUmVzb3VyY2VzEhEKBHZjcHUYASABKA1IAIgBARIXCgptZW1vcnlfbWliGAIgASgNSAGIAQESFQoIbWF4X3ZjcHUYAyABKA1IAogBARIbCg5tYXhfbWVtb3J5X21pYhgEIAEoDUgDiAEBQgcKBV92Y3B1Qg0KC19tZW1vcnlfbWliQgsKCV9tYXhfdmNwdUIRCg9fbWF4X21lbW9yeV9taWIi5QEKBEJvb3QSDgoGa2VybmVsGAEgASgJEg4KBmluaXRyZBgCIAEoCRIPCgdjbWRsaW5lGAMgASgJEh4KBWRpc2tzGAQgAygLMg8ucG9kbmV0LnYxLkRpc2sSDwoHZmFjdG9yeRgFIAEoCRINCgVhZ2VudBgGIAEoCRIoCgpjbG91ZF9pbml0GAcgASgLMhQucG9kbmV0LnYxLkNsb3VkSW5pdBINCgVpbWFnZRgIIAEoCRINCgVsYXllchgJIAEoCRIWCglsYXllcl9taWIYCiABKA1IAIgBAUIMCgpfbGF5ZXJfbWliInAKBERpc2sSDAoEcGF0aBgBIAEoCRIOCgZmb3JtYXQYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIEhUKDXdyaXRlX3Rocm91Z2gYBCABKAgSFAoHbWF4X21pYhgFIAEoDUgAiAEBQgoKCF9tYXhfbWliIh4KCUNsb3VkSW5pdBIRCgl1c2VyX2RhdGEYASABKAkiKAoFU2hhcmUSEQoJaG9zdF9wYXRoGAEgASgJEgwKBHBhdGgYAiABKAkiYAoJR3Vlc3RGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBIRCgRtb2RlGAMgASgNSACIAQESCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDUIHCgVfbW9kZSKoAgoJSW50ZXJmYWNlEg8KB25ldHdvcmsYASABKAkSDwoHYWRkcmVzcxgCIAEoCRILCgNtYWMYAyABKAkSEAoDbXR1GAQgASgNSACIAQESDwoHZ2F0ZXdheRgFIAEoCRISCgpndWVzdF9uYW1lGAYgASgJEhEKCWFkZHJlc3NlcxgHIAMoCRIOCgZicmlkZ2UYCCABKAkSCwoDdGFwGAkgASgJEhAKCHRhcF9rZXB0GAogASgIEiMKBHBvcnQYCyABKAsyFS5wb2RuZXQudjEuQnJpZGdlUG9ydBIOCgZtZXRyaWMYDCABKA0SEAoIbG9vcGJhY2sYDSABKAgSJAoDY25pGA4gASgLMhcucG9kbmV0LnYxLkNuaUludGVyZmFjZUIGCgRfbXR1Iq0BCgxDbmlJbnRlcmZhY2USDQoFbmV0bnMYASABKAkSDAoEbGlzdBgCIAEoCRIMCgRsaW5rGAMgASgJEi8KBGFyZ3MYBCADKAsyIS5wb2RuZXQudjEuQ25pSW50ZXJmYWNlLkFyZ3NFbnRyeRIUCgxjYXBhYmlsaXRpZXMYBSABKAkaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEitQEKCkJyaWRnZVBvcnQSEQoEdmxhbhgBIAEoDUgAiAEBEhUKCGlzb2xhdGVkGAIgASgISAGIAQESFQoIbGVhcm5pbmcYAyABKAhIAogBARISCgVndWFyZBgEIAEoCEgDiAEBEiUKBmxpbWl0cxgFIAEoCzIVLnBvZG5ldC52MS5SYXRlTGltaXRzQgcKBV92bGFuQgsKCV9pc29sYXRlZEILCglfbGVhcm5pbmdCCAoGX2d1YXJkIlEKClJhdGVMaW1pdHMSIAoCaW4YASABKAsyFC5wb2RuZXQudjEuUmF0ZUxpbWl0EiEKA291dBgCIAEoCzIULnBvZG5ldC52MS5SYXRlTGltaXQiPgoJUmF0ZUxpbWl0EhEKCWJhbmR3aWR0aBgBIAEoCRINCgVidXJzdBgCIAEoCRIPCgdwYWNrZXRzGAMgASgJIjcKA0RucxIPCgdzZXJ2ZXJzGAEgAygJEg4KBnNlYXJjaBgCIAMoCRIPCgdvcHRpb25zGAMgAygJIlAKBVJvdXRlEhMKC2Rlc3RpbmF0aW9uGAEgASgJEg8KB2dhdGV3YXkYAiABKAkSEQoJaW50ZXJmYWNlGAMgASgJEg4KBm1ldHJpYxgEIAEoDSJ1Cg1QdWJsaXNoZWRQb3J0Eg8KB2hvc3RfaXAYASABKAkSEQoJaG9zdF9wb3J0GAIgASgNEhAKCHBvZF9wb3J0GAMgASgNEhIKBWNvdW50GAQgASgNSACIAQESEAoIcHJvdG9jb2wYBSABKAlCCAoGX2NvdW50YgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * A pod as asked for. Every field may be left out; `{}` is a pod with one automatic interface.
@@ -93,6 +93,14 @@ export type PodSpec = Message<"podnet.v1.PodSpec"> & {
    * @generated from field: repeated podnet.v1.GuestFile files = 13;
    */
   files: GuestFile[];
+
+  /**
+   * At most 8. Directories of the host that the guest has while it runs, read-only. Such a pod is
+   * booted, not cloned, and its memory stays as large as it starts. Absent: none.
+   *
+   * @generated from field: repeated podnet.v1.Share shares = 16;
+   */
+  shares: Share[];
 
   /**
    * What the pod is there for: the pod ends with it. Absent: the image's, where boot.image names
@@ -534,6 +542,36 @@ export const CloudInitSchema: GenMessage<CloudInit> = /*@__PURE__*/
   messageDesc(file_podnet_v1_pod_spec, 8);
 
 /**
+ * A directory of the host, which the guest sees as it is: a change on the host shows in the guest
+ * within a second or two. The guest reads what others than the owner may read on the host.
+ *
+ * @generated from message podnet.v1.Share
+ */
+export type Share = Message<"podnet.v1.Share"> & {
+  /**
+   * Absolute path on podnetd's host. Callers below admin may share what is in access.share_paths.
+   *
+   * @generated from field: string host_path = 1;
+   */
+  hostPath: string;
+
+  /**
+   * Absolute path in the guest, at most 1024 characters, without `.`, `..` and empty parts. It is
+   * made where it is missing.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+};
+
+/**
+ * Describes the message podnet.v1.Share.
+ * Use `create(ShareSchema)` to create a new message.
+ */
+export const ShareSchema: GenMessage<Share> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_pod_spec, 9);
+
+/**
  * A file in the guest, replaced whole; directories above it are made.
  *
  * @generated from message podnet.v1.GuestFile
@@ -578,7 +616,7 @@ export type GuestFile = Message<"podnet.v1.GuestFile"> & {
  * Use `create(GuestFileSchema)` to create a new message.
  */
 export const GuestFileSchema: GenMessage<GuestFile> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 9);
+  messageDesc(file_podnet_v1_pod_spec, 10);
 
 /**
  * @generated from message podnet.v1.Interface
@@ -692,7 +730,7 @@ export type Interface = Message<"podnet.v1.Interface"> & {
  * Use `create(InterfaceSchema)` to create a new message.
  */
 export const InterfaceSchema: GenMessage<Interface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 10);
+  messageDesc(file_podnet_v1_pod_spec, 11);
 
 /**
  * A link in a network namespace, whose MAC, MTU, addresses, routes and neighbours the guest takes
@@ -745,7 +783,7 @@ export type CniInterface = Message<"podnet.v1.CniInterface"> & {
  * Use `create(CniInterfaceSchema)` to create a new message.
  */
 export const CniInterfaceSchema: GenMessage<CniInterface> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 11);
+  messageDesc(file_podnet_v1_pod_spec, 12);
 
 /**
  * How the tap is a port of its bridge.
@@ -796,7 +834,7 @@ export type BridgePort = Message<"podnet.v1.BridgePort"> & {
  * Use `create(BridgePortSchema)` to create a new message.
  */
 export const BridgePortSchema: GenMessage<BridgePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 12);
+  messageDesc(file_podnet_v1_pod_spec, 13);
 
 /**
  * The most that passes an interface, as the pod sees it.
@@ -824,7 +862,7 @@ export type RateLimits = Message<"podnet.v1.RateLimits"> & {
  * Use `create(RateLimitsSchema)` to create a new message.
  */
 export const RateLimitsSchema: GenMessage<RateLimits> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 13);
+  messageDesc(file_podnet_v1_pod_spec, 14);
 
 /**
  * A field that is empty is as the network says, or else unlimited; `none` is unlimited.
@@ -862,7 +900,7 @@ export type RateLimit = Message<"podnet.v1.RateLimit"> & {
  * Use `create(RateLimitSchema)` to create a new message.
  */
 export const RateLimitSchema: GenMessage<RateLimit> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 14);
+  messageDesc(file_podnet_v1_pod_spec, 15);
 
 /**
  * @generated from message podnet.v1.Dns
@@ -895,7 +933,7 @@ export type Dns = Message<"podnet.v1.Dns"> & {
  * Use `create(DnsSchema)` to create a new message.
  */
 export const DnsSchema: GenMessage<Dns> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 15);
+  messageDesc(file_podnet_v1_pod_spec, 16);
 
 /**
  * @generated from message podnet.v1.Route
@@ -936,7 +974,7 @@ export type Route = Message<"podnet.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 16);
+  messageDesc(file_podnet_v1_pod_spec, 17);
 
 /**
  * Ports of the pod that can be reached at the host: `count` of them, one after the other.
@@ -984,5 +1022,5 @@ export type PublishedPort = Message<"podnet.v1.PublishedPort"> & {
  * Use `create(PublishedPortSchema)` to create a new message.
  */
 export const PublishedPortSchema: GenMessage<PublishedPort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_pod_spec, 17);
+  messageDesc(file_podnet_v1_pod_spec, 18);
 

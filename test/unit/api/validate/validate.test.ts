@@ -69,6 +69,36 @@ const bad: readonly [SpecInit, ErrorCode, string][] = [
     "INVALID_ARGUMENT",
     "files[0].path",
   ]),
+  [{ shares: times(9, { hostPath: "/h", path: "/g" }) }, "INVALID_ARGUMENT", "shares"],
+  ...["", "h", "/h/", "/h/../etc", "/h//i", "/h\0"].map(
+    (hostPath): [SpecInit, ErrorCode, string] => [
+      { shares: [{ hostPath, path: "/g" }] },
+      "INVALID_ARGUMENT",
+      "shares[0].host_path",
+    ],
+  ),
+  ...["", "g", "/", "/proc", "/sys/fs", "/dev/shm", "/g/../etc"].map(
+    (path): [SpecInit, ErrorCode, string] => [
+      { shares: [{ hostPath: "/h", path }] },
+      "INVALID_ARGUMENT",
+      "shares[0].path",
+    ],
+  ),
+  [
+    { shares: ["/g", "/g/below"].map((path) => ({ hostPath: "/h", path })) },
+    "INVALID_ARGUMENT",
+    "shares[1].path",
+  ],
+  [
+    { shares: [{ hostPath: "/h", path: "/g" }], boot: { factory: "template" } },
+    "UNSUPPORTED",
+    "boot.factory",
+  ],
+  [
+    { shares: [{ hostPath: "/h", path: "/g" }], resources: { maxMemoryMib: 256 } },
+    "UNSUPPORTED",
+    "resources.max_memory_mib",
+  ],
   [
     { files: [{ path: "/f", content: Buffer.alloc(262_145) }] },
     "INVALID_ARGUMENT",

@@ -99,6 +99,7 @@ function scene({ readyMs = 5000 } = {}) {
       live.vm = {
         socketPath: (name: string) => (name === "tty" ? peer.ttyPath : peer.channelPath),
         onEvent: () => () => {},
+        endedShares: () => [],
       } as never;
       const { channelPath, ttyPath } = peer;
       live.guest = openGuest({ channelPath, ttyPath, reattach: false });

@@ -194,12 +194,12 @@ test("the kind of agent that answers is reported with what it cannot do", (t) =>
     api: 4244,
     extension: 1,
     agent: "1",
-    features: ["awake", "loopback", "attributes", "parking", "files"],
+    features: ["awake", "loopback", "attributes", "parking", "files", "shares"],
   };
   const { name, text } = guestThatIs(ours);
   t.is(name, "podnet");
   t.deepEqual(text.cannot(ours), []);
-  t.is(text.cannot({ ...ours, features: ["loopback"] }).length, 3);
+  t.is(text.cannot({ ...ours, features: ["loopback"] }).length, 4);
   const kept = { resolverKept: "EROFS" } as never;
   const [what = "", ...more] = text.cannot(ours, kept);
   t.regex(what, /nameservers.*EROFS/);

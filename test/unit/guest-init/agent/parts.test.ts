@@ -8,7 +8,8 @@ import {
 import { guestRoutes } from "../../../../guest-init/agent/network/observe.ts";
 import { parseOptions } from "../../../../guest-init/agent/options.ts";
 import { environment } from "../../../../guest-init/agent/processes.ts";
-import { layerDisk, rootDisk } from "../../../../guest-init/agent/root-disk.ts";
+import { layerDisk, rootDisk } from "../../../../guest-init/agent/mounts/root-disk.ts";
+import { hasShares, isMounted } from "../../../../guest-init/agent/mounts/shares.ts";
 import { failurePayload } from "../../../../guest-init/agent/reply.ts";
 import { parseResolver, renderResolver } from "../../../../guest-init/protocol/resolver.ts";
 import { SysError } from "../../../../guest-init/agent/sys.ts";
@@ -208,4 +209,24 @@ test("ERROR carries text for hyperstart's commands and JSON for ours", (t) => {
     errno: "EPERM",
   });
   t.deepEqual(JSON.parse(text(failurePayload(100, "thrown text"))), { message: "thrown text" });
+});
+
+test("a share that is mounted is found by its tag and its place, whatever is in the place's name", (t) => {
+  const mounts = [
+    "tmpfs /srv/a tmpfs rw 0 0",
+    "share0 /srv/a\\040b virtiofs ro,nosuid,nodev,relatime 0 0",
+    "share1 /srv/c virtiofs ro 0 0",
+  ].join("\n");
+  t.true(isMounted(mounts, "share0", "/srv/a b"));
+  t.true(isMounted(mounts, "share1", "/srv/c"));
+  for (const [tag, path] of [
+    ["share0", "/srv/a"],
+    ["share0", "/srv/c"],
+    ["are1", "/srv/c"],
+    ["share1", "/srv"],
+  ] as const)
+    t.false(isMounted(mounts, tag, path), `${tag} ${path}`);
+  t.true(hasShares("console=ttyS0 podnet.shares"));
+  t.true(hasShares("podnet.shares quiet"));
+  t.false(hasShares("podnet.shares2 xpodnet.shares"));
 });

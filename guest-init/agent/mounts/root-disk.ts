@@ -1,5 +1,5 @@
-import { makeDirectories } from "./files.ts";
-import { SysError, sys } from "./sys.ts";
+import { makeDirectories } from "../files.ts";
+import { SysError, sys } from "../sys.ts";
 
 /** Flags of mount(2). */
 const readOnly = 1;

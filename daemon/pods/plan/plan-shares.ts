@@ -1,0 +1,68 @@
+import { statSync } from "node:fs";
+import type { PodSpec } from "../../../api/pod-spec.ts";
+import { PodnetError } from "../../../core/errors.ts";
+import { shareTag } from "../../../hypervisor/argv/share-words.ts";
+import { isAllowed } from "../../../hypervisor/disks/allowed-files.ts";
+import type { VmPlan } from "../../../hypervisor/driver.ts";
+import { notShared, shareFault, unusable } from "../../../hypervisor/shares/open-share.ts";
+import { realPath } from "./gather-files.ts";
+import type { ShareSnapshot, Snapshot } from "./snapshot.ts";
+
+/** MiB and threads that what serves a share may use: mostly the kernel's record of its open files. */
+const ofServer = { memoryMib: 256, pids: 8 } as const;
+
+/** Looks at the directories that a spec shares. */
+export const shareSnapshots = (
+  { shares = [] }: Pick<PodSpec, "shares">,
+  within: readonly string[] | undefined,
+): readonly ShareSnapshot[] => shares.map(({ hostPath }) => lookAtShare(hostPath, within));
+
+function lookAtShare(path: string, within: readonly string[] | undefined): ShareSnapshot {
+  const real = realPath(path);
+  // A directory that may not be named is not even reported as existing or missing.
+  if (within !== undefined && !isAllowed(real, within)) return { kind: "outside" };
+  try {
+    const why = shareFault(statSync(real));
+    return why === undefined ? { kind: "directory", real } : { kind: "unusable", why };
+  } catch (cause) {
+    const { code = "unknown" } = cause as NodeJS.ErrnoException;
+    const why =
+      code === "ENOENT" || code === "ENOTDIR" ? "does not exist" : `cannot be read (${code})`;
+    return { kind: "unusable", why };
+  }
+}
+
+/**
+ * The machine's shares, with the word by which its agent loads what they need. Pure. Throws
+ * `SHARE_UNUSABLE`, `PERMISSION_DENIED`, `UNSUPPORTED`.
+ */
+export function withShares(
+  { shares: asked = [] }: Pick<PodSpec, "shares">,
+  { shares: found = [], sharesWithin, jail }: Snapshot,
+  cmdline: string,
+): Pick<VmPlan, "shares" | "sharesWithin" | "cmdline"> {
+  if (asked.length === 0) return { cmdline };
+  if (jail === undefined)
+    throw new PodnetError("UNSUPPORTED", "Directories are only shared with confined machines", {
+      field: "shares",
+      hint: 'Set qemu.confine = "on", or copy the files: podnet cp',
+    });
+  const shares = asked.map(({ hostPath, path: at }, i) => {
+    const file = { path: hostPath, field: `shares[${i}].host_path` };
+    const each = found[i] ?? { kind: "unusable", why: "does not exist" };
+    if (each.kind === "outside") throw notShared(file, sharesWithin ?? []);
+    if (each.kind === "unusable") throw unusable(file, each.why);
+    return { tag: shareTag(i), path: each.real, at };
+  });
+  return {
+    shares,
+    ...(sharesWithin === undefined ? {} : { sharesWithin }),
+    cmdline: `${cmdline} podnet.shares`.trimStart(),
+  };
+}
+
+/** What a jail has to leave room for, of a spec's shares. */
+export const roomForShares = ({ shares = [] }: Pick<PodSpec, "shares">) => ({
+  memoryMib: shares.length * ofServer.memoryMib,
+  pids: shares.length * ofServer.pids,
+});

@@ -1,0 +1,130 @@
+import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import test from "ava";
+import { create } from "@bufbuild/protobuf";
+import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
+import { validateCreate } from "../../../../api/validate/validate.ts";
+import type { Confinement } from "../../../../hypervisor/process/confinement.ts";
+import { configuration, type Node, openNode } from "../fixtures/node.ts";
+
+const confinement: Confinement = {
+  uids: { first: 4000, last: 4100 },
+  cgroups: { version: 2, directory: "/nowhere/cgroup" },
+  memoryOverheadMib: 256,
+  pids: 96,
+};
+
+/** A node whose machines are confined, and a directory with these directories in it. */
+function open(...names: readonly string[]) {
+  const config = configuration({});
+  const top = join(dirname(config.stateDir), "host");
+  const [allowed = top] = names.map((name) => join(top, name));
+  const node = openNode({ ...config, sharePaths: [allowed] });
+  Object.assign(node.host, { confinement });
+  node.epoch = "one";
+  for (const name of names) mkdirSync(join(top, name), { recursive: true, mode: 0o755 });
+  return { node, top };
+}
+
+const shared = (hostPath: string, path = "/srv") => ({ shares: [{ hostPath, path }] });
+
+/** A create of a caller below admin. */
+const byOperator = (node: Node, spec: object) =>
+  node.pods.create(
+    validateCreate(create(CreatePodRequestSchema, { spec }), { network: node.config.network.name }),
+    {
+      signal: new AbortController().signal,
+      progress: { started: () => {}, finished: () => {} },
+      imagesOnly: true,
+    },
+  );
+
+test("a pod with shares boots, has room for what serves them, and its agent mounts them first", async (t) => {
+  const { node, top } = open("a", "b");
+  using _node = node;
+  symlinkSync(join(top, "a"), join(top, "link"));
+  const files = [{ path: "/etc/x" }];
+  const shares = [
+    { hostPath: join(top, "link"), path: "/srv/a" },
+    { hostPath: join(top, "b"), path: "/srv/b" },
+  ];
+  const { id } = await node.create({ spec: { name: "web", files, shares } });
+  const { vm } = node.pods.find(id).plan;
+  t.deepEqual(vm.shares, [
+    { tag: "share0", path: join(top, "a"), at: "/srv/a" },
+    { tag: "share1", path: join(top, "b"), at: "/srv/b" },
+  ]);
+  t.is(vm.factory, undefined);
+  t.is(vm.cmdline, "podnet.shares");
+  const limits = new Map(vm.jail?.cgroups[0]?.files);
+  t.is(limits.get("memory.max"), `${(128 + 256 + 2 * 256) * 2 ** 20}`);
+  t.is(limits.get("pids.max"), `${1 + 96 + 2 * 8}`);
+  const sent = node.calls.filter((call) => /^(?:mount|place|configure)/.test(call));
+  t.deepEqual(sent, ["mount share0 /srv/a", "mount share1 /srv/b", "place /etc/x 0", "configure"]);
+  await node.pods.delete(id, { force: false });
+});
+
+test("a mount that the guest refuses undoes the create, and the step is named", async (t) => {
+  const { node, top } = open("a");
+  using _node = node;
+  node.failing.add("mount share0");
+  const refused = node.create({ spec: shared(join(top, "a")) });
+  t.like(await t.throwsAsync(refused), { step: "guest.mount" });
+  t.deepEqual(node.pods.list(), []);
+});
+
+test("callers below admin share what is in access.share_paths alone, whatever leads there", async (t) => {
+  const { node, top } = open("allowed", "allowed-not", "elsewhere");
+  using _node = node;
+  symlinkSync(join(top, "elsewhere"), join(top, "allowed/out"));
+  mkdirSync(join(top, "allowed/below"));
+  for (const name of ["elsewhere", "allowed-not", "allowed/out", "absent", "allowed/out/absent"])
+    t.like(await t.throwsAsync(byOperator(node, shared(join(top, name))), undefined, name), {
+      code: "PERMISSION_DENIED",
+      field: "shares[0].host_path",
+    });
+  await byOperator(node, { name: "whole", ...shared(join(top, "allowed")) });
+  const { id } = await byOperator(node, { name: "part", ...shared(join(top, "allowed/below")) });
+  t.deepEqual(node.pods.find(id).plan.vm.sharesWithin, [join(top, "allowed")]);
+  // Administrators share what they like.
+  await node.create({ spec: { name: "admin", ...shared(join(top, "elsewhere")) } });
+  await node.pods.close(0);
+});
+
+test("a directory that cannot be served is refused before anything is made", async (t) => {
+  const { node, top } = open("closed");
+  using _node = node;
+  chmodSync(join(top, "closed"), 0o750);
+  writeFileSync(join(top, "file"), "");
+  for (const [name, why] of [
+    ["closed", /may not be read by others/],
+    ["file", /is no directory/],
+    ["file/below", /does not exist/],
+    ["absent", /does not exist/],
+  ] as const) {
+    const refused = await t.throwsAsync(node.create({ spec: shared(join(top, name)) }));
+    t.like(refused, { code: "SHARE_UNUSABLE", field: "shares[0].host_path" }, name);
+    t.regex(refused?.message ?? "", why);
+  }
+  t.deepEqual(node.calls, []);
+});
+
+for (const [what, boot] of [
+  ["hyperstart", { agent: "hyperstart" }],
+  ["none", { agent: "none" }],
+] as const)
+  test(`shares for a guest with ${what} are refused`, async (t) => {
+    const { node, top } = open("a");
+    using _node = node;
+    const refused = node.create({ spec: { boot, ...shared(join(top, "a")) } });
+    t.like(await t.throwsAsync(refused), { code: "UNSUPPORTED", field: "shares" });
+  });
+
+test("machines that are not confined have no shares", async (t) => {
+  const { node, top } = open("a");
+  using _node = node;
+  Object.assign(node.host, { confinement: undefined });
+  const refused = node.create({ spec: shared(join(top, "a")) });
+  t.like(await t.throwsAsync(refused), { code: "UNSUPPORTED", field: "shares" });
+  t.deepEqual(node.calls, []);
+});
