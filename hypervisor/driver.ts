@@ -290,7 +290,7 @@ export type VmEvent =
   | { readonly kind: "nic-removed"; readonly nicId: string; readonly expected: boolean }
   /** A disk left without being asked to, or after its unplug timed out. */
   | { readonly kind: "disk-removed"; readonly disk: string; readonly expected: boolean }
-  /** What served a directory has ended while the machine runs: the guest cannot read it any more. */
+  /** What served a directory has ended before the machine: the guest cannot read it any more. */
   | { readonly kind: "share-ended"; readonly tag: string }
   /** The agent opened or closed a channel port (QMP VSERPORT_CHANGE). */
   | { readonly kind: "channel"; readonly port: 0 | 1; readonly open: boolean }

@@ -55,8 +55,8 @@ const targets: Readonly<Record<Architecture, Target>> = {
 };
 
 /**
- * Needed for READY, for a root on a disk, by pods (NICs, disks, random numbers), and for shares. Their
- * dependencies are found by themselves.
+ * Needed for READY, for a root on a disk, by pods (NICs, disks, random numbers), and for shares.
+ * Their dependencies are found by themselves.
  */
 const wantedModules = {
   console: ["virtio_pci", "virtio_console"],

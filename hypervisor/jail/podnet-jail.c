@@ -13,7 +13,7 @@
  * With --served and --listen, in place of --run and --tree, the program sees the directory that
  * FD is as /podnet-tree and can write nowhere. In the place of FD it gets a socket that listens at
  * NAME in the launcher's directory. It keeps two capabilities, to make the directory its root and
- * to give up both: virtiofsd does so before it answers anybody.
+ * to give up both: virtiofsd does so before it answers its machine.
  *
  * The program inherits only the descriptors 0 to FD - 1. The launcher writes to FD: `pid N`, the
  * pid seen from the host, then `ready` right before it executes the program, or `error TEXT`; the

@@ -27,8 +27,8 @@ const virtiofsd = "/usr/lib/qemu/virtiofsd";
 const serverCapabilities = { CAP_SYS_CHROOT: 18 } as const;
 
 /**
- * Files and directories that a guest can know of at once: virtiofsd keeps a descriptor of each. More
- * fail in the guest with ENFILE.
+ * Files and directories that a guest can know of at once, as virtiofsd keeps a descriptor of each.
+ * More fail in the guest with ENFILE.
  */
 const openFiles = 131_072;
 

@@ -24,7 +24,7 @@ const top = mkdtempSync(join(tmpdir(), "podnet-shares-"));
 const directory = join(top, "shared");
 const idOrName = "sharing";
 
-/** What the pod has, by its path in the guest. One pod has them all, as each boot takes its time. */
+/** What the pod has, by its path in the guest. One pod has them all: each boot takes its time. */
 const places = {
   "/srv/shared": directory,
   "/srv/gone": join(top, "gone"),

@@ -13,8 +13,8 @@ import { roomForShares, withShares } from "./plan-shares.ts";
 import type { FileSnapshot, Snapshot } from "./snapshot.ts";
 
 /**
- * Decides the machine. Throws `IMAGE_*`, `SHARE_UNUSABLE`, `PERMISSION_DENIED`, `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`,
- * `UNSUPPORTED`, and as `planDisks`.
+ * Decides the machine. Throws `IMAGE_*`, `SHARE_UNUSABLE`, `PERMISSION_DENIED`,
+ * `MEMORY_TOO_SMALL`, `POOL_EXHAUSTED`, `UNSUPPORTED`, and as `planDisks`.
  */
 export function planVm(spec: PodSpec, snapshot: Snapshot): VmPlan {
   const { kernel, initrd } = bootFiles(spec.boot, snapshot.defaultImage);

@@ -413,7 +413,7 @@ const started = {
 const placed = { path: "/etc/motd", mode: 0o644, uid: 0, gid: 7 };
 const podMessages: Target = {
   name: "pod-messages",
-  files: [`${folder}/pod-messages.ts`, `${folder}/file-messages.ts`],
+  files: ["pod", "file", "share"].map((each) => `${folder}/${each}-messages.ts`),
   seeds: [
     chosen(0, json(started)),
     chosen(0, json({})),

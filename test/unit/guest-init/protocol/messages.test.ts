@@ -23,6 +23,10 @@ import {
   parseReadFile,
   parseWriteFile,
 } from "../../../../guest-init/protocol/file-messages.ts";
+import {
+  encodeMountShare,
+  parseMountShare,
+} from "../../../../guest-init/protocol/share-messages.ts";
 import { decodeJson } from "../../../../guest-init/protocol/fields.ts";
 import { isDeeperThan } from "../../../../guest-init/protocol/json-depth.ts";
 import {
@@ -264,6 +268,19 @@ test("a file to place is preceded by the length of what is said about it", (t) =
     t.throws(() => parsePlaceFile(encodePlaceFile({ ...file, ...wrong })), protocol);
 });
 
+test("a share has a tag, and an absolute place", (t) => {
+  const share = { tag: "share0", path: "/srv/a b" };
+  t.deepEqual(parseMountShare(encodeMountShare(share)), share);
+  for (const wrong of [
+    { tag: "" },
+    { tag: "a,b" },
+    { path: "srv" },
+    { path: "/" },
+    { path: "/a/.." },
+  ])
+    t.throws(() => parseMountShare(encodeMountShare({ ...share, ...wrong })), protocol);
+});
+
 test("HELLO is open to later keys, CONFIGURE is not", (t) => {
   t.deepEqual(parseHelloRequest(encodeHelloRequest({ versions: [1], nonce: "n" })), {
     versions: [1],
@@ -412,6 +429,7 @@ test("parsers throw nothing but AGENT_PROTOCOL, whatever JSON comes", (t) => {
     parseProcessEvent,
     parseWriteFile,
     parsePlaceFile,
+    parseMountShare,
     parseGuestConfig,
     parseObservedGuest,
     parseHelloRequest,
