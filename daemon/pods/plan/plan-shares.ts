@@ -8,7 +8,7 @@ import { notShared, shareFault, unusable } from "../../../hypervisor/shares/open
 import { realPath } from "./gather-files.ts";
 import type { ShareSnapshot, Snapshot } from "./snapshot.ts";
 
-/** What the server of a share may use: MiB, mostly for the kernel's record of open files; threads. */
+/** What the server of a share may use: MiB, mostly for the kernel's record of open files. */
 const ofServer = { memoryMib: 256, pids: 8 } as const;
 
 /** Looks at the directories that a spec shares. */
