@@ -3,7 +3,7 @@ import { PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { ExecSession, Guest } from "../../../guest-init/channel/guest.ts";
 import type { GuestTime } from "../../../guest-init/channel/guest-time.ts";
 import type { Activity } from "../lifetime/activity.ts";
-import { KeptOutput } from "./kept-output.ts";
+import { FollowedOutput } from "./followed-output.ts";
 
 /** How a program goes: its exit code is what the guest says. */
 export type ExecState =
@@ -20,7 +20,7 @@ export class Exec {
   readonly spec: ExecSpec;
   readonly startedMs = Date.now();
   /** Output of a detached one; an attached one's goes to its caller alone. */
-  readonly output: KeptOutput | undefined;
+  readonly output: FollowedOutput | undefined;
   readonly #session: ExecSession;
   readonly #over = Promise.withResolvers<void>();
   #state: ExecState = { kind: "running" };
@@ -28,7 +28,7 @@ export class Exec {
   constructor(spec: ExecSpec, session: ExecSession, { detached }: { readonly detached: boolean }) {
     this.spec = spec;
     this.#session = session;
-    this.output = detached ? new KeptOutput() : undefined;
+    this.output = detached ? new FollowedOutput() : undefined;
   }
 
   get id(): string {

@@ -4,7 +4,7 @@ import { type Loop, type Watch, readable } from "../loop.ts";
 import { ProcessInput } from "../process-input.ts";
 import type { Streams } from "../streams.ts";
 import { type Ended, type Spawned, SysError, pollEvent, sys } from "../sys.ts";
-import { KeptOutput } from "./kept-output.ts";
+import { KeptOutput } from "../../../core/kept-output.ts";
 
 /** Read of an output at a time: with its header a frame of the tty channel. */
 const chunk = 32 * 1024 - 12;

@@ -1,6 +1,6 @@
 import test from "ava";
 import * as fc from "fast-check";
-import { KeptOutput } from "../../../../guest-init/agent/main-process/kept-output.ts";
+import { KeptOutput } from "../../../../core/kept-output.ts";
 import {
   encodeFollowMain,
   encodeMainEnded,

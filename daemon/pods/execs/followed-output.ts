@@ -1,4 +1,4 @@
-import { joinBytes } from "../../../guest-init/protocol/bytes.ts";
+import { KeptOutput } from "../../../core/kept-output.ts";
 
 /** What a reader gets of a program's output, in order. */
 export type OutputPart =
@@ -6,17 +6,6 @@ export type OutputPart =
   /** So many bytes are no longer kept. */
   | { readonly kind: "skipped"; readonly bytes: number };
 
-interface Piece {
-  readonly kind: "stdout" | "stderr";
-  /** Place of its first byte in all that the program wrote. */
-  readonly at: number;
-  data: Uint8Array;
-}
-
-/** Memory that a piece takes beyond its bytes. */
-const pieceCost = 128;
-/** Little output is joined up to this length: a guest may write byte by byte. */
-const joinedBytes = 4096;
 /** Memory for one program's output, bytes. */
 export const keptBytes = 64 * 1024;
 
@@ -24,36 +13,19 @@ export const keptBytes = 64 * 1024;
  * The end of a program's output, in bounded memory. Each reader has a place of its own and never
  * holds up the program: one that is too slow learns how much it missed.
  */
-export class KeptOutput {
-  #pieces: Piece[] = [];
-  #cost = 0;
-  #written = 0;
+export class FollowedOutput {
+  readonly #kept = new KeptOutput(keptBytes);
   #ended = false;
   #change = Promise.withResolvers<void>();
 
   /** Bytes that the program has written, those no longer kept included. */
   get written(): number {
-    return this.#written;
+    return this.#kept.end;
   }
 
   push(kind: "stdout" | "stderr", data: Uint8Array): void {
-    const last = this.#pieces.at(-1);
-    if (last?.kind === kind && last.data.length + data.length <= joinedBytes) {
-      last.data = joinBytes([last.data, data]);
-      this.#cost += data.length;
-    } else {
-      // A copy: a frame may be a part of all that was read with it.
-      this.#pieces.push({ kind, at: this.#written, data: data.slice() });
-      this.#cost += pieceCost + data.length;
-    }
-    this.#written += data.length;
-    let gone = 0;
-    for (const piece of this.#pieces) {
-      if (this.#cost <= keptBytes) break;
-      this.#cost -= pieceCost + piece.data.length;
-      gone++;
-    }
-    if (gone > 0) this.#pieces.splice(0, gone);
+    // A copy: a frame may be a part of all that was read with it.
+    this.#kept.push(kind === "stderr", data.slice());
     this.#changed();
   }
 
@@ -66,7 +38,7 @@ export class KeptOutput {
   /** What is kept, then what follows, up to the end; without `follow` what is kept alone. */
   async *read({ follow, signal }: { readonly follow: boolean; readonly signal: AbortSignal }) {
     let at = 0;
-    const upTo = follow ? Infinity : this.#written;
+    const upTo = follow ? Infinity : this.written;
     while (!signal.aborted) {
       const change = this.#change.promise;
       const part = at < upTo ? this.#next(at, upTo) : undefined;
@@ -80,11 +52,11 @@ export class KeptOutput {
 
   /** What comes at this place, undefined while there is nothing yet. */
   #next(at: number, upTo: number): OutputPart | undefined {
-    const first = this.#pieces[0]?.at ?? this.#written;
-    if (at < first) return { kind: "skipped", bytes: Math.min(first, upTo) - at };
-    const piece = this.#pieces.find((each) => at < each.at + each.data.length);
+    const { start } = this.#kept;
+    if (at < start) return { kind: "skipped", bytes: Math.min(start, upTo) - at };
+    const piece = this.#kept.from(at);
     if (piece === undefined) return undefined;
-    return { kind: piece.kind, data: piece.data.subarray(at - piece.at, upTo - piece.at) };
+    return { kind: piece.stderr ? "stderr" : "stdout", data: piece.data.subarray(0, upTo - at) };
   }
 
   #changed(): void {

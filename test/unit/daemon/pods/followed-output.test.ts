@@ -1,9 +1,9 @@
 import test from "ava";
-import { KeptOutput, keptBytes } from "../../../../daemon/pods/execs/kept-output.ts";
+import { FollowedOutput, keptBytes } from "../../../../daemon/pods/execs/followed-output.ts";
 
 const never = new AbortController().signal;
 
-async function all(output: KeptOutput, follow = true): Promise<string[]> {
+async function all(output: FollowedOutput, follow = true): Promise<string[]> {
   const seen: string[] = [];
   for await (const part of output.read({ follow, signal: never })) {
     if (part.kind === "skipped") seen.push(`skipped ${part.bytes}`);
@@ -20,7 +20,7 @@ const sum = (seen: readonly string[]): number =>
   }, 0);
 
 test("what is kept comes first, then what follows, each in its order", async (t) => {
-  const output = new KeptOutput();
+  const output = new FollowedOutput();
   output.push("stdout", Buffer.from("a"));
   output.push("stdout", Buffer.from("b"));
   output.push("stderr", Buffer.from("c"));
@@ -39,7 +39,7 @@ for (const [how, sizes] of [
   ["in one piece that is larger than all", [3 * keptBytes]],
 ] as const) {
   test(`a flood ${how} is kept in bounded memory, and its reader learns what is missing`, async (t) => {
-    const output = new KeptOutput();
+    const output = new FollowedOutput();
     for (let i = 0; i < 20_000 && output.written < 2_000_000; i++) {
       const kind = i % 2 === 0 ? "stdout" : "stderr";
       output.push(kind, new Uint8Array(sizes[i % sizes.length] as number).fill(120));
@@ -54,7 +54,7 @@ for (const [how, sizes] of [
 }
 
 test("a reader that leaves while it waits stops waiting", async (t) => {
-  const output = new KeptOutput();
+  const output = new FollowedOutput();
   const left = new AbortController();
   const reading = output.read({ follow: true, signal: left.signal }).next();
   left.abort();
