@@ -1,4 +1,5 @@
 import { joinBytes } from "../protocol/bytes.ts";
+import { takesPages } from "./boot.ts";
 import type { Loop, Watch } from "./loop.ts";
 import { SysError, openFlag, pollEvent, sys } from "./sys.ts";
 
@@ -41,6 +42,8 @@ export class Port {
   readonly #handlers: PortHandlers;
   #fd = -1;
   #socket = false;
+  /** It takes pages of a pipe, so that much output need not be copied. */
+  #takesPages = false;
   #watch: Watch | undefined;
   #out: Uint8Array[] = [];
   #outBytes = 0;
@@ -76,6 +79,7 @@ export class Port {
         this.#fd = this.#socket
           ? sys.connectUnix(path)
           : sys.open(path, openFlag.readWrite | openFlag.nonBlock);
+        this.#takesPages = this.#socket || takesPages(path);
       } catch (thrown) {
         if (!(thrown instanceof SysError)) throw thrown;
       }
@@ -127,7 +131,7 @@ export class Port {
     header: number,
     most: number,
   ): "empty" | "filling" | "open" | "ended" {
-    const result = sys.forward(from, this.#fd, frame, header, most);
+    const result = sys.forward(from, this.#fd, frame, header, most, this.#takesPages);
     // A failure of the port shows when the rest of the frame is written.
     if (result.left !== undefined) this.send(result.left.slice());
     return result.from;

@@ -4,8 +4,8 @@ import { FrameDeadline } from "./frame-deadline.ts";
 import type { Loop } from "./loop.ts";
 import { Port } from "./port.ts";
 
-/** Frames of one process before others have their turn. */
-const framesATurn = 16;
+/** Frames of one process before others have their turn: a large pipe in one. */
+const framesATurn = 48;
 /**
  * Read at a time: a page of the port's after the other, and one round of the engine for all of
  * them.

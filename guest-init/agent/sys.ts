@@ -21,6 +21,7 @@ interface Native {
     header: number,
     most: number,
     out: Int32Array,
+    moves: number,
   ): number;
   readSmall(path: string, into: Uint8Array): number;
   writeSmall(path: string, text: string): number;
@@ -225,8 +226,9 @@ export const sys = {
     frame: Uint8Array,
     header: number,
     most: number,
+    moves: boolean,
   ): { readonly from: "empty" | "filling" | "open" | "ended"; readonly left?: Uint8Array } {
-    const result = podnetSys.forward(from, to, frame, header, most, forwarded);
+    const result = podnetSys.forward(from, to, frame, header, most, forwarded, moves ? 1 : 0);
     switch (checked("forward", result)) {
       case 0:
         return nothingNow;

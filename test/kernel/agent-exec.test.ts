@@ -67,6 +67,62 @@ test.serial("frames stay within 4,096 bytes until HELLO, and grow after it", asy
   t.true(plain.largestFrame > 4096);
 });
 
+/** Writes a lot of random bytes at once, and their digest on its standard error. */
+const muchOutput = `
+import hashlib, os, sys
+data = os.urandom(6000013)
+sys.stdout.buffer.write(data)
+sys.stderr.write(hashlib.sha256(data).hexdigest())
+`;
+
+test.serial("much output arrives unharmed at a host that keeps pausing", async (t) => {
+  await using extended = await AgentHost.start();
+  await extended.ack(command.hello, { versions: [1], nonce: "n" });
+  const streams = await extended.begin(["python3", "-c", muchOutput]);
+  const end = extended.finished(streams);
+  // What the port has no room for is written later, and a frame of it is under way then.
+  const pauses = setInterval(() => {
+    extended.tty.pause();
+    setTimeout(() => extended.tty.resume(), 3);
+  }, 10);
+  const { stdout, stderr, event } = await end;
+  clearInterval(pauses);
+  t.like(event, { status: 0 });
+  t.is(stdout.length, 6_000_013);
+  t.is(digest(stdout), stderr.toString());
+});
+
+/** Takes back some of what it writes: whoever has a pipe can open its other end. */
+const readsItself = `
+import os, sys
+back = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+written = taken = 0
+for i in range(200):
+    written += os.write(1, b"x" * 50000)
+    try:
+        taken += len(os.read(back, 7001))
+    except BlockingIOError:
+        pass
+os.close(back)
+sys.stderr.write(f"{written - taken}")
+`;
+
+test.serial("a process that reads its own output gets no stream out of step", async (t) => {
+  await using extended = await AgentHost.start();
+  await extended.ack(command.hello, { versions: [1], nonce: "n" });
+  const greedy = await extended.begin(["python3", "-c", readsItself]);
+  const honest = extended.run(["python3", "-c", muchOutput]);
+  const { stdout, stderr, event } = await extended.finished(greedy);
+  t.like(event, { status: 0 });
+  t.is(stdout.length, Number(stderr.toString()));
+  t.is(
+    stdout.findIndex((byte) => byte !== 120),
+    -1,
+  );
+  const unharmed = await honest;
+  t.is(digest(unharmed.stdout), unharmed.stderr.toString());
+});
+
 test.serial("environment, directory, user and groups", async (t) => {
   const { stdout } = await host.run(shell("echo $A; echo $HOME; pwd; id -u; id -g; id -G"), {
     envs: [{ env: "A", value: "b c" }],

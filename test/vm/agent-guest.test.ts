@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createConnection } from "node:net";
 import test from "ava";
@@ -75,6 +76,10 @@ test.serial("the modules pods need are loaded, and the console is silent", async
 
 test.serial("the kernel hurries where links wait for it", async (t) => {
   t.is(await shell("cat /sys/kernel/rcu_expedited"), "1");
+});
+
+test.serial("it goes before those it wakes, and they begin as usual", async (t) => {
+  t.is(await shell("cut -d' ' -f19 /proc/1/stat; cut -d' ' -f19 /proc/self/stat"), "-20\n0");
 });
 
 test.serial("orphans are reaped", async (t) => {
@@ -156,6 +161,15 @@ test.serial("frames that end a hyperstart and its kernel do nothing here", async
 test.serial("100 KB of output and input through the port, unharmed", async (t) => {
   const data = Buffer.from(Uint8Array.from({ length: 100_000 }, (_, i) => (i * 13) & 255));
   t.deepEqual((await guest.run(["cat"], {}, data)).stdout, data);
+});
+
+test.serial("megabytes of output through the port, unharmed", async (t) => {
+  const script =
+    "head -c 3000007 /dev/urandom > /tmp/much; cat /tmp/much; sha256sum < /tmp/much >&2";
+  const { stdout, stderr } = await guest.run(["sh", "-c", script]);
+  const digest = createHash("sha256").update(stdout).digest("hex");
+  t.is(stdout.length, 3_000_007);
+  t.is(stderr.toString().split(" ")[0], digest);
 });
 
 test.serial(

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "forward.h"
 
 #define TEXT(index) arg_text(call, index)
 #define INT(index) arg_int(call, index)
@@ -64,45 +65,6 @@ CALL(readAt) {
 CALL(write) {
   struct bytes buffer = arg_bytes(call, 1);
   return or_errno(write(INT(0), buffer.data, buffer.length));
-}
-/* Bytes in one call of forward from which on the process writes faster than it is read. */
-#define MUCH 16384
-/* The largest pipe that may be had (pipe-max-size of Linux); its pages come as they are filled. */
-#define LARGE_PIPE (1 << 20)
-
-static int enlarge(int fd) {
-  int size = fcntl(fd, F_GETPIPE_SZ);
-  return size >= LARGE_PIPE || (size > 0 && fcntl(fd, F_SETPIPE_SZ, LARGE_PIPE) > 0);
-}
-/*
- * forward(from, to, frame, header, most, out): passes on what a process wrote, as frames of the tty
- * channel. `frame` begins with a frame's header, whose last four bytes get its length (big-endian,
- * header included). Answers 0 when there is nothing to read now, 1 after `most` frames, 2 at the
- * end of `from`, 3 when `to` took a frame in part or not at all: what is left of it is from out[0]
- * to out[1]; 4 like 0 after much was read, of a pipe that is a large one from now on. Negative:
- * reading failed. In JavaScript each frame would cost twenty times as much.
- */
-CALL(forward) {
-  int from = INT(0), to = INT(1);
-  struct bytes frame = arg_bytes(call, 2), out = arg_bytes(call, 5);
-  uint32_t header = (uint32_t)INT(3);
-  uint32_t moved = 0;
-  if (header < 4 || frame.length <= header || out.length < 8) return -EINVAL;
-  for (int left = INT(4); left > 0; left--) {
-    ssize_t count = read(from, frame.data + header, frame.length - header);
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return -(double)errno;
-    if (count < 0) return moved >= MUCH && enlarge(from) ? 4 : 0;
-    if (count == 0) return 2;
-    moved += (uint32_t)count;
-    uint32_t length = header + (uint32_t)count;
-    for (int i = 0; i < 4; i++) frame.data[header - 1 - i] = (uint8_t)(length >> 8 * i);
-    ssize_t written = write(to, frame.data, length);
-    if (written == (ssize_t)length) continue;
-    int32_t rest[2] = {written > 0 ? (int32_t)written : 0, (int32_t)length};
-    memcpy(out.data, rest, sizeof rest);
-    return 3;
-  }
-  return 1;
 }
 /*
  * Reads a small file in one call: bytes read, or the negative errno. The rest of a larger file is
