@@ -87,12 +87,15 @@ class Site implements AsyncDisposable {
   async tcp(from: string | undefined, to: string, address: string, port = 7000): Promise<string> {
     const serve = `require("net").createServer((s) => s.end(s.remoteAddress)).listen(7000, "0.0.0.0", () => console.log("up"))`;
     const server = spawn("ip", ["netns", "exec", this.name(to), process.execPath, "-e", serve]);
+    const ended = once(server, "exit");
     try {
       await once(server.stdout, "data");
       const ask = `const s = require("net").connect(${port}, "${address}"); s.pipe(process.stdout); s.setTimeout(1000, () => process.exit(1))`;
       return await this.#run(from, process.execPath, "-e", ask);
     } finally {
       server.kill("SIGKILL");
+      // The next one listens on this port again.
+      await ended;
     }
   }
 
