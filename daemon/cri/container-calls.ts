@@ -1,11 +1,14 @@
 import type { ServiceImpl } from "@connectrpc/connect";
+import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
+import { limitsOf } from "./containers/container-limits.ts";
 import { logFile } from "./containers/container-log.ts";
 import { planContainer } from "./containers/container-spec.ts";
 import { execSync } from "./containers/exec-sync.ts";
 import { guestMounts } from "./containers/guest-mounts.ts";
+import type { ContainerRow } from "./containers/rows.ts";
 import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import {
   containerStats,
@@ -15,6 +18,12 @@ import {
 } from "./containers/views.ts";
 import type { RuntimeService } from "./gen/cri_pb.ts";
 import { isReady, type Sandboxes } from "./sandboxes.ts";
+
+/** What containers use; one that does not run uses nothing. */
+async function statsOf(rows: readonly ContainerRow[], containers: SandboxContainers) {
+  const usage = await containers.usage(rows.filter(({ state }) => state === "running"));
+  return rows.map((row) => containerStats(row, usage.get(row.id), systemClock.now()));
+}
 
 type Calls = Partial<ServiceImpl<typeof RuntimeService>>;
 
@@ -111,16 +120,29 @@ export function containerCalls(
       return {};
     },
 
-    containerStats: ({ containerId }) => ({ stats: containerStats(containers.find(containerId)) }),
+    async containerStats({ containerId }) {
+      const [stats] = await statsOf([containers.find(containerId)], containers);
+      return stats === undefined ? {} : { stats };
+    },
 
-    listContainerStats: ({ filter }) => ({
-      stats: containers
-        .list()
-        .filter((row) => row.state === "running" && matchesContainer(row, filter))
-        .map(containerStats),
+    listContainerStats: async ({ filter }) => ({
+      stats: await statsOf(
+        containers.list().filter((row) => row.state === "running" && matchesContainer(row, filter)),
+        containers,
+      ),
     }),
 
-    updateContainerResources: cannot("limit single containers of a machine"),
+    async updateContainerResources({ containerId, linux, windows, annotations }, context) {
+      note(parts, context, `limit container ${printable(containerId)}`);
+      if (windows !== undefined || Object.keys(annotations).length > 0)
+        throw new PodnetError("UNSUPPORTED", "podnet changes resources of Linux alone", {
+          field: windows === undefined ? "annotations" : "windows",
+          hint: "Give the new limits in linux",
+        });
+      await containers.limit(containerId, limitsOf(linux, "linux"));
+      return {};
+    },
+
     checkpointContainer: cannot("checkpoint a container"),
     updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
     listMetricDescriptors: cannot("describe metrics by this interface; GET /metrics has them"),

@@ -8,6 +8,7 @@ import { note, type ServiceParts } from "../api/context.ts";
 import { credentialOf } from "../images/call-credential.ts";
 import type { StoredImageRow } from "../images/images.ts";
 import { type ImageService, ImageSchema, type ImageSpec } from "./gen/cri_pb.ts";
+import { requireHandler } from "./sandbox-spec.ts";
 import { nanoseconds } from "./sandbox-views.ts";
 
 /** podnet's store of images as kubelet sees it. */
@@ -35,6 +36,7 @@ export function imageService(parts: ServiceParts): ServiceImpl<typeof ImageServi
 
     async pullImage({ image, auth }, context) {
       const reference = referenceOf(image);
+      requireHandler(image?.runtimeHandler ?? "", "image.runtime_handler");
       const credential = credentialOf(auth, reference, config.images.registries[0]);
       note(parts, context, `pull image ${printable(reference)}`);
       const options = { policy: "always", mayPullFromAll: true, credential } as const;

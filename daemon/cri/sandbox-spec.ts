@@ -18,9 +18,20 @@ import {
   Protocol,
   type RunPodSandboxRequest,
 } from "./gen/cri_pb.ts";
+import { refuseLabels, refuseUsers } from "./refusals.ts";
 
 /** The runtime handlers that mean podnet; a RuntimeClass names one. */
 export const handlers = ["", "podnet"] as const;
+
+/** Throws `INVALID_ARGUMENT` for a runtime handler that is not podnet's. */
+export function requireHandler(runtimeHandler: string, field: string): void {
+  if (!handlers.some((each) => each === runtimeHandler))
+    throw new PodnetError(
+      "INVALID_ARGUMENT",
+      `There is no runtime handler "${printable(runtimeHandler)}"`,
+      { field, hint: 'Leave it empty, or write "podnet" in the RuntimeClass' },
+    );
+}
 
 /** What the guest itself needs in addition to its containers, MiB. */
 const guestMib = 128;
@@ -34,12 +45,7 @@ export function sandboxSpec(
   { config, runtimeHandler }: RunPodSandboxRequest,
   defaults: SpecDefaults,
 ): CreateSpec {
-  if (!handlers.some((each) => each === runtimeHandler))
-    throw new PodnetError(
-      "INVALID_ARGUMENT",
-      `There is no runtime handler "${printable(runtimeHandler)}"`,
-      { field: "runtime_handler", hint: 'Leave it empty, or write "podnet" in the RuntimeClass' },
-    );
+  requireHandler(runtimeHandler, "runtime_handler");
   const metadata = config?.metadata;
   if (config === undefined || metadata === undefined || metadata.name === "")
     throw new PodnetError("INVALID_ARGUMENT", "The sandbox has no name", {
@@ -47,7 +53,7 @@ export function sandboxSpec(
       hint: "Give metadata with name, namespace, uid and attempt",
     });
   const { name, uid, namespace, attempt } = metadata;
-  refuseOfHost(config.linux);
+  refuseOfHost(config);
   const options = config.linux?.securityContext?.namespaceOptions;
   const sandbox: SandboxSpec = {
     metadata: { name, uid, namespace, attempt },
@@ -91,7 +97,15 @@ function podNameOf({ metadata }: Pick<SandboxSpec, "metadata">): string {
 }
 
 /** A machine shares nothing with its node, and has a kernel of its own. */
-function refuseOfHost(linux: LinuxPodSandboxConfig | undefined): void {
+function refuseOfHost({ linux, windows }: PodSandboxConfig): void {
+  if (windows !== undefined)
+    throw new PodnetError("UNSUPPORTED", "podnet cannot run a pod of Windows", {
+      field: "config.windows",
+      hint: "Give such a pod a node of Windows",
+    });
+  const at = "config.linux.security_context";
+  refuseLabels(linux?.securityContext?.selinuxOptions, at);
+  refuseUsers(linux?.securityContext?.namespaceOptions?.usernsOptions, at);
   const options = linux?.securityContext?.namespaceOptions;
   for (const which of ["network", "pid", "ipc"] as const)
     if (options?.[which] === NamespaceMode.NODE)

@@ -268,4 +268,8 @@ export const migrations: readonly Migration[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX sandbox_containers_by_pod ON sandbox_containers (pod_id);
   `,
+  // Whether a container ended because its memory was at the limit.
+  `
+  ALTER TABLE sandbox_containers ADD COLUMN out_of_memory INTEGER NOT NULL DEFAULT 0;
+  `,
 ];

@@ -1,3 +1,4 @@
+import { hasGroups } from "./containers/container-group.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { agentFeatures, extensionVersion } from "../protocol/configure.ts";
 import { encodeHelloReply, parseHelloRequest } from "../protocol/extension-messages.ts";
@@ -31,6 +32,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
       nonce,
       features: [
         ...(isInit ? [agentFeatures.awake, agentFeatures.containers] : []),
+        ...(isInit && hasGroups() ? [agentFeatures.containerLimits] : []),
         agentFeatures.loopback,
         agentFeatures.attributes,
         agentFeatures.parking,

@@ -74,6 +74,7 @@ interface Native {
     neighbour: number,
     withheld: Uint8Array,
     noNewPrivileges: number,
+    group: Uint8Array,
   ): number;
   reap(out: Int32Array): number;
   kill(pid: number, signal: number): number;
@@ -138,6 +139,8 @@ export interface Confinement {
   /** Numbers of those that root has; undefined: all. */
   readonly capabilities: readonly number[] | undefined;
   readonly noNewPrivileges: boolean;
+  /** The file by which it joins a control group; undefined without one. */
+  readonly group: string | undefined;
 }
 
 export interface SpawnRequest {
@@ -332,7 +335,7 @@ export const sys = {
 
   spawn(request: SpawnRequest): Spawned {
     const out = new Int32Array(4);
-    const { place, capabilities, noNewPrivileges = false } = request.confinement ?? {};
+    const { place, capabilities, noNewPrivileges = false, group } = request.confinement ?? {};
     const first = place?.kind === "first" ? place : undefined;
     const withheld = everyCapability.filter((each) => capabilities?.includes(each) === false);
     const result = podnetSys.spawn(
@@ -351,6 +354,7 @@ export const sys = {
       place?.kind === "joined" ? place.pid : 0,
       Uint8Array.from(withheld),
       noNewPrivileges ? 1 : 0,
+      block(group === undefined ? [] : [group]),
     );
     checked("spawn", result);
     const [pid = 0, stdin = -1, stdout = -1, stderr = -1] = out;

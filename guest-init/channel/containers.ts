@@ -6,6 +6,8 @@ import { agentFeatures } from "../protocol/configure.ts";
 import {
   type ContainerFile,
   type ContainerVolume,
+  type ContainerLimits,
+  type ContainerUsage,
   type CreateContainer,
   type ListedContainer,
   type StartContainer,
@@ -14,10 +16,12 @@ import {
   encodeContainerVolume,
   encodeCreateContainer,
   encodeFollowContainer,
+  encodeLimitContainer,
   encodeResizeContainer,
   encodeSignalContainer,
   encodeStartContainer,
   parseContainerList,
+  parseContainerUsage,
 } from "../protocol/container-messages.ts";
 import type { MainEnded } from "../protocol/main-process.ts";
 import type { Control } from "./control.ts";
@@ -55,6 +59,10 @@ export interface GuestContainers {
   /** Kills what runs in it and removes it; an absent one is removed. Then its disk is free. */
   remove(id: string, signal: AbortSignal): Promise<void>;
   list(signal: AbortSignal): Promise<readonly ListedContainer[]>;
+  /** Changes what one that runs may use. `UNSUPPORTED` for an agent that limits none. */
+  limit(id: string, limits: ContainerLimits, signal: AbortSignal): Promise<void>;
+  /** What those that were started use. `UNSUPPORTED` for an agent that does not count. */
+  usage(signal: AbortSignal): Promise<readonly ContainerUsage[]>;
 }
 
 /** The host's side of them. */
@@ -63,6 +71,8 @@ export class Containers implements GuestContainers {
   readonly #tty: Tty;
   readonly #options: { readonly limits: ChannelLimits; readonly time: GuestTime };
   readonly #followed = new Map<string, MainProcess>();
+  /** The agent's, once it is known. */
+  features: readonly string[] = [];
 
   constructor(
     control: Control,
@@ -90,9 +100,26 @@ export class Containers implements GuestContainers {
     await this.#call(command.containerVolume, encodeContainerVolume(volume), what, signal);
   }
 
-  async start(request: StartContainer, signal: AbortSignal): Promise<void> {
-    const what = `to run "${printable(request.args[0] ?? "")}" in a container`;
+  async start(asked: StartContainer, signal: AbortSignal): Promise<void> {
+    const what = `to run "${printable(asked.args[0] ?? "")}" in a container`;
+    const { limits = {}, ...others } = asked;
+    // A part of busy processors is no limit: each runs as well as it can.
+    const { cpuWeight: _weight, killedAsOne: _killed, ...hard } = limits;
+    if (Object.values(hard).some((each) => each > 0)) this.#requireLimits();
+    const request = this.#canLimit ? asked : others;
     await this.#call(command.startContainer, encodeStartContainer(request), what, signal);
+  }
+
+  async limit(id: string, limits: ContainerLimits, signal: AbortSignal): Promise<void> {
+    this.#requireLimits();
+    const payload = encodeLimitContainer({ id, limits });
+    await this.#call(command.limitContainer, payload, "limits of a container", signal);
+  }
+
+  async usage(signal: AbortSignal): Promise<readonly ContainerUsage[]> {
+    this.#requireLimits();
+    const what = "what its containers use";
+    return parseContainerUsage(await this.#call(command.containerUsage, noBytes, what, signal));
   }
 
   follow(
@@ -133,6 +160,18 @@ export class Containers implements GuestContainers {
   forget(): void {
     for (const followed of this.#followed.values()) followed.forget();
     this.#followed.clear();
+  }
+
+  get #canLimit(): boolean {
+    return this.features.includes(agentFeatures.containerLimits);
+  }
+
+  #requireLimits(): void {
+    if (this.#canLimit) return;
+    throw new PodnetError("UNSUPPORTED", "The guest does not limit single containers", {
+      field: "containers",
+      hint: "Use podnet's own kernel and initramfs, and the agent of this podnet",
+    });
   }
 
   #call(

@@ -200,6 +200,7 @@ export class GuestSession implements Guest {
   async containers(signal: AbortSignal): Promise<GuestContainers> {
     const { wires, identity } = await this.#whenUp(signal);
     requireContainers(identity.features);
+    wires.containers.features = identity.features ?? [];
     return wires.containers;
   }
 

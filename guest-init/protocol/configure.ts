@@ -29,6 +29,8 @@ export const extensionCodes = {
   /** Guest to host, unasked. */
   containerEnded: 128,
   containerVolume: 129,
+  limitContainer: 130,
+  containerUsage: 131,
 } as const;
 /**
  * An agent's abilities beyond the version it agreed on; an agent of an earlier podnet names none.
@@ -39,6 +41,7 @@ export const extensionCodes = {
  * process, and keeps the end of its output. `containers`: it runs containers alongside it.
  * `preload`: it reads what a program's start will read.
  * `shares`: it obeys MOUNTSHARE.
+ * `container-limits`: it limits each of them, and says what they use.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -50,6 +53,7 @@ export const agentFeatures = {
   shares: "shares",
   containers: "containers",
   preload: "preload",
+  containerLimits: "container-limits",
 } as const;
 /**
  * Version of the extension spoken here; a hello offers a list, the agent picks the highest it

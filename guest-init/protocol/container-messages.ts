@@ -61,6 +61,30 @@ export interface ContainerVolume {
   readonly gid: number;
 }
 
+/** What a container may use; what is absent has no limit, or stays as it is. 0 lifts a limit. */
+export interface ContainerLimits {
+  readonly memoryBytes?: number;
+  /** Whether all of it is killed where one of its processes would be. */
+  readonly killedAsOne?: boolean;
+  /** Processor time in each period; see cpu.max of cgroups(7). */
+  readonly cpuQuotaUs?: number;
+  readonly cpuPeriodUs?: number;
+  /** Its part of processors that are busy, 1 to 10000. */
+  readonly cpuWeight?: number;
+  /** Processes and threads at a time. */
+  readonly pids?: number;
+}
+
+/** What a container has used. */
+export interface ContainerUsage {
+  readonly id: string;
+  readonly cpuUs: number;
+  readonly memoryBytes: number;
+  readonly workingSetBytes: number;
+  /** Processes that were killed because its memory was at the limit. */
+  readonly oomKills: number;
+}
+
 /** The first process of a container. */
 export interface StartContainer {
   readonly id: string;
@@ -83,6 +107,8 @@ export interface StartContainer {
   /** Paths below /proc and /sys that are hidden, or cannot be written to. */
   readonly maskedPaths: readonly string[];
   readonly readOnlyPaths: readonly string[];
+  /** Needs the feature `container-limits`. */
+  readonly limits?: ContainerLimits;
 }
 
 export type ContainerState =
@@ -133,6 +159,15 @@ const asPaths: ParseValue<string[]> = (value, path) => {
 const asNumber = asInteger({ max: 0xfffffffe });
 const asCapability = asInteger({ max: 40 });
 const asSize = asInteger({ min: 1, max: 65535 });
+const asAmount = asInteger();
+const asLimits = asObject<ContainerLimits>((fields) => ({
+  ...given("memoryBytes", fields.optional("memoryBytes", asAmount)),
+  ...given("killedAsOne", fields.optional("killedAsOne", asBoolean)),
+  ...given("cpuQuotaUs", fields.optional("cpuQuotaUs", asAmount)),
+  ...given("cpuPeriodUs", fields.optional("cpuPeriodUs", asAmount)),
+  ...given("cpuWeight", fields.optional("cpuWeight", asInteger({ min: 1, max: 10_000 }))),
+  ...given("pids", fields.optional("pids", asAmount)),
+}));
 const asEnv = asObject((fields) => ({
   env: fields.required("env", asString),
   value: fields.required("value", asString),
@@ -202,6 +237,7 @@ export const parseStartContainer = (payload: Uint8Array): StartContainer =>
       noNewPrivileges: fields.required("noNewPrivileges", asBoolean),
       maskedPaths: fields.optional("maskedPaths", asPaths) ?? [],
       readOnlyPaths: fields.optional("readOnlyPaths", asPaths) ?? [],
+      ...given("limits", fields.optional("limits", asLimits)),
     };
   });
 
@@ -249,6 +285,41 @@ export const parseResizeContainer = (payload: Uint8Array): ResizeContainer =>
     columns: fields.required("columns", asSize),
   }));
 
+export interface LimitContainer {
+  readonly id: string;
+  readonly limits: ContainerLimits;
+}
+
+export const encodeLimitContainer = (request: LimitContainer): Uint8Array => encodeJson(request);
+export const parseLimitContainer = (payload: Uint8Array): LimitContainer =>
+  parseObject(payload, (fields) => ({
+    ...readId(fields),
+    limits: fields.required("limits", asLimits),
+  }));
+
+export const encodeContainerUsage = (list: readonly ContainerUsage[]): Uint8Array =>
+  encodeJson({ containers: list });
+/** Comes from a guest. */
+export const parseContainerUsage = (payload: Uint8Array): ContainerUsage[] =>
+  parseObject(payload, (fields) => distinct(fields.list("containers", asUsage)));
+
+const asUsage = asObject<ContainerUsage>((fields) => ({
+  ...readId(fields),
+  cpuUs: fields.required("cpuUs", asInteger()),
+  memoryBytes: fields.required("memoryBytes", asInteger()),
+  workingSetBytes: fields.required("workingSetBytes", asInteger()),
+  oomKills: fields.required("oomKills", asInteger()),
+}));
+
+/** No more than a guest has, and each once. */
+function distinct<T extends { readonly id: string }>(list: T[]): T[] {
+  if (list.length > containerLimit)
+    throw malformed(`"containers" has more than ${containerLimit} of them`, "containers");
+  if (new Set(list.map(({ id }) => id)).size < list.length)
+    throw malformed(`"containers" has an id twice`, "containers");
+  return list;
+}
+
 /** The payload of a command that needs no more than an id. */
 export const encodeContainerId = (id: string): Uint8Array => encodeJson({ id });
 export const parseContainerId = (payload: Uint8Array): string => parseObject(payload, readId).id;
@@ -264,14 +335,7 @@ export const encodeContainerList = (list: readonly ListedContainer[]): Uint8Arra
   });
 /** Comes from a guest. */
 export const parseContainerList = (payload: Uint8Array): ListedContainer[] =>
-  parseObject(payload, (fields) => {
-    const list = fields.list("containers", asListed);
-    if (list.length > containerLimit)
-      throw malformed(`"containers" has more than ${containerLimit} of them`, "containers");
-    if (new Set(list.map(({ id }) => id)).size < list.length)
-      throw malformed(`"containers" has an id twice`, "containers");
-    return list;
-  });
+  parseObject(payload, (fields) => distinct(fields.list("containers", asListed)));
 
 const asListed = asObject<ListedContainer>((fields) => ({
   ...readId(fields),

@@ -64,7 +64,10 @@ export interface FollowedMain {
 }
 
 /** How a process ended. */
-export type ProcessEnd = { readonly code: number } | { readonly signal: number };
+export type ProcessEnd = ({ readonly code: number } | { readonly signal: number }) & {
+  /** Of a container: it was killed because its memory was at the limit. */
+  readonly outOfMemory?: true;
+};
 
 /** Guest to host: the main process has ended, and has written `at` bytes. */
 export interface MainEnded {
@@ -154,9 +157,11 @@ export const parseMainEnded = (payload: Uint8Array): MainEnded =>
     return { id, at, end: readProcessEnd(fields) };
   });
 
-/** The keys `signal` or `code` of an object. */
+/** The keys `signal` or `code`, and `outOfMemory`, of an object. */
 export function readProcessEnd(fields: Fields): ProcessEnd {
   const signal = fields.optional("signal", asInteger({ min: 1, max: 64 }));
-  if (signal !== undefined) return { signal };
-  return { code: fields.required("code", asInteger({ max: 255 })) };
+  const more =
+    fields.optional("outOfMemory", asBoolean) === true ? { outOfMemory: true as const } : {};
+  if (signal !== undefined) return { signal, ...more };
+  return { code: fields.required("code", asInteger({ max: 255 })), ...more };
 }

@@ -10,8 +10,11 @@ import {
   type LinuxContainerSecurityContext,
   NamespaceMode,
   ProfileType,
+  SupplementalGroupsPolicy,
 } from "../gen/cri_pb.ts";
+import { refuseLabels, refuseOldProfiles, refuseUsers } from "../refusals.ts";
 import { capabilitiesOf } from "./capabilities.ts";
+import { limitsOf } from "./container-limits.ts";
 import type { ContainerPlan } from "./rows.ts";
 
 const termSignal = 15;
@@ -38,6 +41,13 @@ export function planContainer(
     });
   if (config.devices.length + config.cdiDevices.length > 0)
     throw cannot("give a container devices of the host", "devices");
+  if (config.windows !== undefined) throw cannot("run a container of Windows", "windows");
+  if (config.stopSignal !== 0)
+    throw cannot(
+      "stop a container by another signal than its image's",
+      "stop_signal",
+      "Leave lifecycle.stopSignal out of the pod",
+    );
   const context = linux?.securityContext;
   refuseContext(context);
   const stop = image.config.stopSignal;
@@ -57,7 +67,7 @@ export function planContainer(
     })),
     ...(config.stdinOnce ? { stdinOnce: true } : {}),
     stopSignal: stop === "" ? termSignal : signalFromText(stop, "config.image"),
-    start: startOf(config, image, context),
+    start: { ...startOf(config, image, context), limits: limitsOf(linux?.resources) },
   };
 }
 
@@ -82,6 +92,14 @@ function startOf(
   const asked = Object.fromEntries(envs.map(({ key, value }) => [key, value]));
   const directory = workingDir === "" ? ofImage.directory : workingDir;
   const user = userOf(context, ofImage.user);
+  // A user with a group has that group and those that are given, and no other.
+  const isStrict = context?.supplementalGroupsPolicy === SupplementalGroupsPolicy.STRICT;
+  if (isStrict && !user.includes(":"))
+    throw cannot(
+      "keep a container's user out of the groups that its image puts it in",
+      "linux.security_context.supplemental_groups_policy",
+      "Give securityContext.runAsGroup too, or leave supplementalGroupsPolicy out of the pod",
+    );
   const capabilities =
     context?.privileged === true ? undefined : capabilitiesOf(context?.capabilities);
   return {
@@ -108,6 +126,10 @@ const cannot = (what: string, field: string, hint = "Leave it out of the pod"): 
 /** What the machine already is, and what it cannot be. */
 function refuseContext(context: LinuxContainerSecurityContext | undefined): void {
   if (context === undefined) return;
+  const at = "config.linux.security_context";
+  refuseLabels(context.selinuxOptions, at);
+  refuseUsers(context.namespaceOptions?.usernsOptions, at);
+  refuseOldProfiles(context, at);
   const { network, pid, ipc } = context.namespaceOptions ?? {};
   for (const [which, mode] of [
     ["network", network],

@@ -51,6 +51,9 @@ export function guestMounts(
     .toSorted((a, b) => depthOf(a.target) - depthOf(b.target))
     .flatMap(({ mount, field, target }) => {
       const { hostPath, readonly } = mount;
+      if (mount.image !== undefined) throw cannot("mount an image as a volume", `${field}.image`);
+      if (mount.uidMappings.length + mount.gidMappings.length > 0)
+        throw cannot("give files of a mount other owners", `${field}.uid_mappings`);
       if (mount.propagation !== MountPropagation.PROPAGATION_PRIVATE)
         throw cannot("propagate mounts between host and container", field);
       const pathField = `${field}.host_path`;

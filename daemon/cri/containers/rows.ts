@@ -78,9 +78,15 @@ function fromRow(row: Row): ContainerRow {
     createdMs: integer(row, "created_ms"),
     startedMs: optionalInteger(row, "started_ms"),
     endedMs: optionalInteger(row, "ended_ms"),
-    end: signal !== undefined ? { signal } : code !== undefined ? { code } : undefined,
+    end: endOf(signal, code, integer(row, "out_of_memory") === 1),
     message: optionalText(row, "message"),
   };
+}
+
+function endOf(signal: number | undefined, code: number | undefined, isOutOfMemory: boolean) {
+  const more = isOutOfMemory ? { outOfMemory: true as const } : {};
+  if (signal !== undefined) return { signal, ...more };
+  return code === undefined ? undefined : { code, ...more };
 }
 
 export const listContainers = (db: Database): ContainerRow[] =>
@@ -95,8 +101,9 @@ export function putContainer(db: Database, row: ContainerRow): void {
   const { end } = row;
   db.run(
     `INSERT OR REPLACE INTO sandbox_containers
-       (id, pod_id, state, plan, machine, created_ms, started_ms, ended_ms, exit_code, signal, message)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+       (id, pod_id, state, plan, machine, created_ms, started_ms, ended_ms, exit_code, signal, message,
+        out_of_memory)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     row.id,
     row.podId,
     row.state,
@@ -108,6 +115,7 @@ export function putContainer(db: Database, row: ContainerRow): void {
     end !== undefined && "code" in end ? end.code : null,
     end !== undefined && "signal" in end ? end.signal : null,
     row.message ?? null,
+    end?.outOfMemory === true ? 1 : 0,
   );
 }
 

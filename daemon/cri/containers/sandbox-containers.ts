@@ -6,7 +6,11 @@ import { abortError } from "../../../core/aborting.ts";
 import type { Clock } from "../../../core/clock.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
-import { containerLimit } from "../../../guest-init/protocol/container-messages.ts";
+import {
+  type ContainerLimits,
+  type ContainerUsage,
+  containerLimit,
+} from "../../../guest-init/protocol/container-messages.ts";
 import type { ProcessEnd } from "../../../guest-init/protocol/main-process.ts";
 import type { PodId } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
@@ -16,6 +20,7 @@ import { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { Database } from "../../store/database.ts";
 import { type ContainerEvent, ContainerEvents } from "../container-events.ts";
 import { beginRecord, ContainerLog, dropRecord, sweepRecords } from "./container-log.ts";
+import { usageOf } from "./container-usage.ts";
 import { FollowedContainer } from "./followed-container.ts";
 import type { GuestMount } from "./guest-mounts.ts";
 import { makeInMachine, takeFromMachine } from "./make-container.ts";
@@ -277,6 +282,27 @@ export class SandboxContainers implements AsyncDisposable {
       if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
     });
     return true;
+  }
+
+  /** Changes limits of a container, also before it starts. Throws `WRONG_STATE` after its end. */
+  limit(id: string, limits: ContainerLimits): Promise<void> {
+    return this.#locks.run(id, async () => {
+      const row = this.find(id);
+      if (row.state !== "created" && row.state !== "running") throw wrongState(row, "running");
+      if (row.state === "running") {
+        const containers = await containersOf(this.#parts.pods.running(row.podId));
+        await containers.limit(id, limits, AbortSignal.timeout(guestMs));
+      }
+      // The row says what is in force, so the guest comes first.
+      const { plan } = row;
+      const start = { ...plan.start, limits: { ...plan.start.limits, ...limits } };
+      this.#become(this.find(id), { plan: { ...plan, start } });
+    });
+  }
+
+  /** What containers that run use, by their ids: of those whose guests say so in time. */
+  usage(rows: readonly ContainerRow[]): Promise<ReadonlyMap<string, ContainerUsage>> {
+    return usageOf(this.#parts.pods, rows);
   }
 
   /** Kills a container and removes all that there is of it. An absent one is removed. */

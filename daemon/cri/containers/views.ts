@@ -7,6 +7,7 @@ import {
   ContainerStatsSchema,
   ContainerStatusSchema,
 } from "../gen/cri_pb.ts";
+import type { ContainerUsage } from "../../../guest-init/protocol/container-messages.ts";
 import { nanoseconds } from "../sandbox-views.ts";
 import type { ContainerRow } from "./rows.ts";
 
@@ -23,6 +24,12 @@ const states: Readonly<Record<ContainerRow["state"], ContainerState>> = {
 function exitCodeOf({ end }: Pick<ContainerRow, "end">): number {
   if (end === undefined) return 0;
   return "code" in end ? end.code : 128 + end.signal;
+}
+
+/** As kubelet shows it; `OOMKilled` is a word that its users search for. */
+function reasonOf({ end }: Pick<ContainerRow, "end">, exitCode: number): string {
+  if (end?.outOfMemory === true) return "OOMKilled";
+  return exitCode === 0 ? "Completed" : "Error";
 }
 
 export const containerView = (row: ContainerRow) =>
@@ -54,7 +61,7 @@ export function containerStatus(row: ContainerRow) {
     image: { image: plan.image },
     imageRef: plan.digest,
     imageId: plan.digest,
-    reason: !hasEnded ? "" : exitCode === 0 ? "Completed" : "Error",
+    reason: hasEnded ? reasonOf(row, exitCode) : "",
     message: row.message ?? "",
     labels: plan.labels,
     annotations: plan.annotations,
@@ -63,8 +70,24 @@ export function containerStatus(row: ContainerRow) {
   });
 }
 
-export const containerStats = ({ id, plan }: ContainerRow) =>
-  create(ContainerStatsSchema, {
+/** `usage`: undefined where the guest does not say it. */
+export const containerStats = (
+  { id, plan }: ContainerRow,
+  usage: ContainerUsage | undefined,
+  nowMs: number,
+) => {
+  const timestamp = nanoseconds(nowMs);
+  return create(ContainerStatsSchema, {
+    ...(usage === undefined
+      ? {}
+      : {
+          cpu: { timestamp, usageCoreNanoSeconds: { value: BigInt(usage.cpuUs) * 1000n } },
+          memory: {
+            timestamp,
+            workingSetBytes: { value: BigInt(usage.workingSetBytes) },
+            usageBytes: { value: BigInt(usage.memoryBytes) },
+          },
+        }),
     attributes: {
       id,
       metadata: plan.metadata,
@@ -72,6 +95,7 @@ export const containerStats = ({ id, plan }: ContainerRow) =>
       annotations: plan.annotations,
     },
   });
+};
 
 /** Whether a container is one of those asked for: all that the filter names must agree. */
 export function matchesContainer(

@@ -9,12 +9,18 @@ import {
   parseContainerId,
   parseContainerVolume,
   parseCreateContainer,
+  encodeContainerUsage,
   parseFollowContainer,
+  parseLimitContainer,
   parseResizeContainer,
   parseSignalContainer,
   parseStartContainer,
 } from "../../protocol/container-messages.ts";
-import { encodeFollowedMain, encodeMainEnded } from "../../protocol/main-process.ts";
+import {
+  encodeFollowedMain,
+  encodeMainEnded,
+  type ProcessEnd,
+} from "../../protocol/main-process.ts";
 import type { Loop } from "../loop.ts";
 import { hostname } from "../machine.ts";
 import { KeptProcess } from "../main-process/kept-process.ts";
@@ -24,6 +30,7 @@ import { type ExecPlace, environment, noSuch } from "../processes.ts";
 import { type Handler, type Reply, done } from "../reply.ts";
 import { type Ended, sys } from "../sys.ts";
 import { identify } from "../users.ts";
+import { ContainerGroup, hasGroups } from "./container-group.ts";
 import { ContainerRoot, findDisk, notMounted, openShelf, shelf } from "./container-root.ts";
 
 /** Bytes of output of a container that are kept for a host that comes back. */
@@ -74,6 +81,8 @@ export class Containers {
       [command.resizeContainer, (payload) => this.#resize(payload)],
       [command.endContainer, (payload) => this.#remove(payload)],
       [command.listContainers, () => this.#list()],
+      [command.limitContainer, (payload) => this.#limit(payload)],
+      [command.containerUsage, () => this.#usage()],
     ];
   }
 
@@ -142,6 +151,9 @@ export class Containers {
     refuseUnlessProgram(args[0] ?? "", env, directory, (path) => root.mode(path));
     root.seal();
     if (spec.readOnly) root.makeReadOnly();
+    const group = this.#groupOf(spec.id);
+    group?.make();
+    if (spec.limits !== undefined) group?.limit(spec.limits);
     const { maskedPaths, readOnlyPaths } = spec;
     const spawned = sys.spawn({
       args,
@@ -154,6 +166,7 @@ export class Containers {
         place: { kind: "first", root: root.path, shelf, maskedPaths, readOnlyPaths },
         capabilities,
         noNewPrivileges,
+        group: group?.door,
       },
     });
     const { inputTaken, streams, report } = this.#around;
@@ -164,7 +177,11 @@ export class Containers {
       keptBytes,
       streams: streams(),
       inputTaken,
-      ended: (at, end) => report(command.containerEnded, encodeMainEnded({ id: spec.id, at, end })),
+      ended: (at, end) =>
+        report(
+          command.containerEnded,
+          encodeMainEnded({ id: spec.id, at, end: this.#endOf(spec.id, end) }),
+        ),
     });
     root.mark(spawned.pid);
     container.started = { spec, process };
@@ -207,6 +224,7 @@ export class Containers {
         throw refused(`Container "${id}" was killed, and does not end`, "id");
     }
     new ContainerRoot(id).remove();
+    this.#groupOf(id)?.remove();
     this.#all.delete(id);
     return done;
   }
@@ -222,10 +240,47 @@ export class Containers {
     });
   }
 
+  /** Changes what one may use while it runs. */
+  #limit(payload: Uint8Array): Reply {
+    const { id, limits } = parseLimitContainer(payload);
+    this.#started(id);
+    this.#groupOf(id)?.limit(limits);
+    return done;
+  }
+
+  /** What each uses, also after its end. */
+  #usage(): Reply {
+    const list = Array.from(this.#all.values()).flatMap(({ id, started }) => {
+      const group = this.#groupOf(id);
+      return started === undefined || group === undefined ? [] : [{ id, ...group.usage }];
+    });
+    return { payload: encodeContainerUsage(list) };
+  }
+
+  /**
+   * Also whether that was for want of memory. A kill of an earlier program of it says nothing about
+   * an end that was not by SIGKILL.
+   */
+  #endOf(id: string, end: ProcessEnd): ProcessEnd {
+    const wasKilled = "signal" in end ? end.signal === kill : end.code === 128 + kill;
+    if (!wasKilled || (this.#groupOf(id)?.usage.oomKills ?? 0) === 0) return end;
+    return { ...end, outOfMemory: true };
+  }
+
+  #stateOf(id: string, process: KeptProcess | undefined): ContainerState {
+    if (process === undefined) return { kind: "created" };
+    const { end } = process;
+    return end === undefined ? { kind: "running" } : { kind: "ended", end: this.#endOf(id, end) };
+  }
+
+  #groupOf(id: string): ContainerGroup | undefined {
+    return hasGroups() ? new ContainerGroup(id) : undefined;
+  }
+
   #list(): Reply {
     const list = Array.from(this.#all.values(), ({ id, started }) => ({
       id,
-      state: stateOf(started?.process),
+      state: this.#stateOf(id, started?.process),
       at: started?.process.written ?? 0,
     }));
     return { payload: encodeContainerList(list) };
@@ -241,7 +296,7 @@ export class Containers {
     const place = { kind: "joined", pid: started.process.pid } as const;
     return {
       accounts: container.root.accounts,
-      confinement: { place, capabilities, noNewPrivileges },
+      confinement: { place, capabilities, noNewPrivileges, group: this.#groupOf(id)?.door },
       envs: started.spec.env,
       groups: started.spec.groups,
       directory: started.spec.workdir,
@@ -309,12 +364,6 @@ const containerEnvironment = (
   home: string,
 ): string[] =>
   environment({ terminal, envs: [{ env: "HOSTNAME", value: hostname() }, ...env] }, home);
-
-function stateOf(process: KeptProcess | undefined): ContainerState {
-  if (process === undefined) return { kind: "created" };
-  const { end } = process;
-  return end === undefined ? { kind: "running" } : { kind: "ended", end };
-}
 
 const refused = (message: string, field: string): PodnetError =>
   new PodnetError("INVALID_ARGUMENT", message, { field });

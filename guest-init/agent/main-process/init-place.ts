@@ -24,7 +24,7 @@ export function makeInitPlace(): Confinement {
   }
   sys.mount("/", root, "", flag.bind | flag.recursive, "");
   const place = { kind: "first", root, shelf, maskedPaths: [], readOnlyPaths: ["/sys"] } as const;
-  return { place, capabilities: undefined, noNewPrivileges: false };
+  return { place, capabilities: undefined, noNewPrivileges: false, group: undefined };
 }
 
 /** The program has its own copy of these mounts now. */

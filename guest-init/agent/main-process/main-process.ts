@@ -153,7 +153,7 @@ export class MainProcess {
   get place(): Confinement | undefined {
     if (this.#main?.spec.init !== true || this.#main.process.end !== undefined) return undefined;
     const place = { kind: "joined", pid: this.#main.process.pid } as const;
-    return { place, capabilities: undefined, noNewPrivileges: false };
+    return { place, capabilities: undefined, noNewPrivileges: false, group: undefined };
   }
 
   /** Goes on with what waited for the host, or needs to wait no more. */

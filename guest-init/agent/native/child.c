@@ -143,6 +143,16 @@ static long restrict_paths(const struct program *is) {
   return why;
 }
 
+/* Joins a control group, which limits it and all it starts. */
+static long join_group(const struct program *is) {
+  if (is->group.length == 0) return 0;
+  long file = raw(SYS_openat, AT_FDCWD, (long)is->group.data, O_WRONLY | O_CLOEXEC, 0);
+  if (file < 0) return file;
+  long result = raw(SYS_write, file, (long)"0", 1, 0);
+  raw(SYS_close, file, 0, 0, 0);
+  return result < 0 ? result : 0;
+}
+
 /*
  * Makes the container's root that of its mount namespace, which is new, and lets go of the others':
  * what is mounted here keeps disks busy. The process leads a new process namespace, which its /proc
@@ -196,7 +206,11 @@ static int run(void *argument) {
   raw(SYS_dup3, is->in, 0, 0, 0);
   raw(SYS_dup3, is->out, 1, 0, 0);
   raw(SYS_dup3, is->err, 2, 0, 0);
-  long why = 0;
+  long why = join_group(is);
+  if (why < 0) {
+    complain(child, "control group", why);
+    leave(125);
+  }
   if (is->root[0]) why = enter_container(is);
   else if (is->joins >= 0) why = raw(SYS_setns, is->joins, CLONE_NEWNS, 0, 0);
   if (why < 0) {
@@ -252,7 +266,7 @@ static char **vector(struct bytes block) {
 static void discard(struct child *child) {
   free(child->is.args.data), free(child->is.env.data), free(child->is.groups.data), free((char *)child->is.directory);
   free((char *)child->is.root), free((char *)child->is.shelf);
-  free(child->is.masked.data), free(child->is.read_only.data);
+  free(child->is.masked.data), free(child->is.read_only.data), free(child->is.group.data);
   free(child->argv), free(child->env), free(child);
 }
 
@@ -280,12 +294,13 @@ static struct child *prepare(const struct program *program) {
   child->is.shelf = strdup(program->shelf);
   child->is.masked = copy_bytes(program->masked);
   child->is.read_only = copy_bytes(program->read_only);
+  child->is.group = copy_bytes(program->group);
   child->begun = 0;
   child->argv = child->is.args.data ? vector(child->is.args) : NULL;
   child->env = child->is.env.data ? vector(child->is.env) : NULL;
   const struct program *is = &child->is;
   if (child->argv && child->env && is->groups.data && is->directory && is->root && is->shelf && is->masked.data &&
-      is->read_only.data)
+      is->read_only.data && is->group.data)
     return child;
   discard(child);
   return NULL;

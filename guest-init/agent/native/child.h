@@ -29,6 +29,8 @@ struct program {
   const char *root, *shelf;
   /* Paths that end with NUL each, hidden or not to be written to. */
   struct bytes masked, read_only;
+  /* The file of the control group that it joins, which ends with NUL; empty without. */
+  struct bytes group;
   /* The mount namespace that it joins; -1 without. */
   int joins;
   /* Bits of the capabilities that it and all it starts can have. */

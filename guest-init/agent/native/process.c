@@ -66,9 +66,9 @@ static pid_t start_joined(struct program *program, int neighbour) {
 
 /*
  * spawn(argv, env, directory, uid, gid, groups, terminal, out, masked, root, shelf, readOnly,
- * neighbour, withheld, noNewPrivileges): out = pid, stdin, stdout, stderr. `neighbour` is the
- * process whose namespaces it joins, 0 without. `withheld` are the numbers of capabilities that it
- * cannot have.
+ * neighbour, withheld, noNewPrivileges, group): out = pid, stdin, stdout, stderr. `neighbour` is
+ * the process whose namespaces it joins, 0 without. `withheld` are the numbers of capabilities that
+ * it cannot have.
  */
 static double process_spawn(struct call *call) {
   struct bytes out = arg_bytes(call, 7);
@@ -89,6 +89,7 @@ static double process_spawn(struct call *call) {
       .joins = -1,
       .capabilities = UINT64_MAX,
       .no_new_privileges = arg_int(call, 14),
+      .group = arg_bytes(call, 15),
   };
   int neighbour = arg_int(call, 12);
   struct bytes withheld = arg_bytes(call, 13);

@@ -214,6 +214,8 @@ const mainMessages: Target = {
     chosen(4, json({ rows: 24, columns: 80 })),
     chosen(5, json({ id: "start-1", at: 512, code: 3 })),
     chosen(5, json({ id: "start-1", at: 512, signal: 9 })),
+    chosen(5, json({ id: "start-1", at: 512, signal: 9, outOfMemory: true })),
+    chosen(5, json({ id: "start-1", at: 512, code: 137, outOfMemory: true })),
     chosen(5, json({ id: "start-1", at: 512, signal: 9, code: 3 })),
     chosen(6, json({ args: ["sh", "-c"], path: "/bin", workdir: "/" })),
     chosen(6, json({ args: [], workdir: "/" })),
@@ -311,6 +313,14 @@ const containerMessages: Target = {
     chosen(8, json({ ...containerVolume, volume: "../up" })),
     chosen(8, json({ ...containerVolume, volume: undefined })),
     chosen(8, json({ ...containerVolume, mode: 0o10000 })),
+    chosen(9, json({ id: "a", limits: { memoryBytes: 1, cpuQuotaUs: 1000, cpuWeight: 10_000 } })),
+    chosen(9, json({ id: "a", limits: { cpuPeriodUs: 0 } })),
+    chosen(
+      10,
+      json({
+        containers: [{ id: "a", cpuUs: 1, memoryBytes: 2, workingSetBytes: 1, oomKills: 0 }],
+      }),
+    ),
   ],
   words: [
     ...Object.keys(containerStart),
@@ -345,6 +355,8 @@ const containerMessages: Target = {
     returning(container.parseContainerId, container.encodeContainerId),
     returning(container.parseContainerList, container.encodeContainerList),
     returning(container.parseContainerVolume, container.encodeContainerVolume),
+    returning(container.parseLimitContainer, container.encodeLimitContainer),
+    returning(container.parseContainerUsage, container.encodeContainerUsage),
   ]),
 };
 

@@ -377,6 +377,46 @@ test("with its machine a container has ended, and with its sandbox it is gone", 
   t.deepEqual(node.stored("SELECT id FROM sandbox_containers"), []);
 });
 
+test("a container is limited when it starts, and later, and says what it uses", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const resources = {
+    memoryLimitInBytes: 1n << 26n,
+    cpuQuota: 50_000n,
+    cpuPeriod: 100_000n,
+    cpuShares: 1024n,
+  };
+  const { containerId } = await cri.createContainer(
+    asked(it.podSandboxId, { linux: { resources } }),
+  );
+  await cri.updateContainerResources({ containerId, linux: { cpuShares: 2n } });
+  await cri.startContainer({ containerId });
+  const limits = { memoryBytes: 2 ** 26, cpuQuotaUs: 50_000, cpuPeriodUs: 100_000 };
+  t.deepEqual(node.containers.limits, [{ ...limits, cpuWeight: 1 }]);
+  await cri.updateContainerResources({ containerId, linux: { memoryLimitInBytes: 1n << 27n } });
+  t.deepEqual(node.containers.limits.at(-1), { memoryBytes: 2 ** 27 });
+  const { stats } = await cri.containerStats({ containerId });
+  t.is(stats?.cpu?.usageCoreNanoSeconds?.value, 1_500_000n);
+  t.is(stats?.memory?.workingSetBytes?.value, 4096n);
+  t.is((await cri.listContainerStats({})).stats.length, 1);
+  node.failing.add("container usage");
+  t.is((await cri.containerStats({ containerId })).stats?.cpu, undefined, "the guest is silent");
+  node.failing.clear();
+  for (const lie of [{ memoryBytes: 2 ** 40 }, { workingSetBytes: 8193 }, { cpuUs: 2 ** 53 - 1 }]) {
+    node.containers.lie = lie;
+    const { stats: none } = await cri.containerStats({ containerId });
+    t.is(none?.cpu ?? none?.memory, undefined, "no machine has as much");
+    t.is(none?.attributes?.id, containerId);
+  }
+  node.containers.end(containerId, { signal: 9, outOfMemory: true });
+  await until("its end", async () => (await cri.listContainerStats({})).stats.length === 0);
+  const { status } = await cri.containerStatus({ containerId });
+  t.like(status, { reason: "OOMKilled", exitCode: 137 });
+  await t.throwsAsync(cri.updateContainerResources({ containerId }), {
+    code: Code.FailedPrecondition,
+  });
+});
+
 test("events say what happens to a sandbox and its containers, and how they are", async (t) => {
   await using it = await started();
   const { cri, node } = it.rig;
@@ -456,6 +496,17 @@ test("what a machine's container cannot be is refused by name, and nothing is ma
     [context({ namespaceOptions: { pid: 1, network: NamespaceMode.NODE } }), Unimplemented],
     [context({ namespaceOptions: { pid: 1, ipc: NamespaceMode.CONTAINER } }), Unimplemented],
     [context({ seccomp: { profileType: 0 } }), Unimplemented],
+    [context({ seccompProfilePath: "runtime/default" }), Unimplemented],
+    [context({ apparmorProfile: "localhost/x" }), Unimplemented],
+    [context({ selinuxOptions: { level: "s0:c1" } }), Unimplemented],
+    [context({ namespaceOptions: { pid: 1, usernsOptions: { mode: 0 } } }), Unimplemented],
+    [context({ runAsUser: { value: 7n }, supplementalGroupsPolicy: 1 }), Unimplemented],
+    [{ windows: {} }, Unimplemented],
+    [{ stopSignal: 10 }, Unimplemented],
+    [mount({ image: { image: "data:1" } }), Unimplemented],
+    [mount({ uidMappings: [{ hostId: 1, length: 1 }] }), Unimplemented],
+    [{ linux: { resources: { cpusetCpus: "0-1" } } }, Unimplemented],
+    [{ linux: { resources: { cpuQuota: 5n } } }, InvalidArgument],
     [context({ apparmor: { profileType: 2, localhostRef: "x" } }), Unimplemented],
     [context({ capabilities: { addAmbientCapabilities: ["KILL"] } }), Unimplemented],
     [context({ capabilities: { addCapabilities: ["FLY"] } }), InvalidArgument],

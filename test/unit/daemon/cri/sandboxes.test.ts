@@ -152,6 +152,17 @@ test("what cannot be had is refused with a sentence, and leaves nothing", async 
     [nginx(of("pid")), Code.Unimplemented, /node's pid/],
     [nginx(of("ipc")), Code.Unimplemented, /node's ipc/],
     [nginx({ linux: { sysctls: { "net.core.somaxconn": "9" } } }), Code.Unimplemented, /somaxconn/],
+    [nginx({ windows: {} }), Code.Unimplemented, /Windows/],
+    [
+      nginx({ linux: { securityContext: { selinuxOptions: { type: "spc_t" } } } }),
+      Code.Unimplemented,
+      /spc_t/,
+    ],
+    [
+      nginx({ linux: { securityContext: { namespaceOptions: { usernsOptions: { mode: 0 } } } } }),
+      Code.Unimplemented,
+      /users/,
+    ],
     [{ ...nginx(), runtimeHandler: "runc" }, Code.InvalidArgument, /handler "runc"/],
     [{}, Code.InvalidArgument, /no name/],
     [{ config: { metadata: { name: "" } } }, Code.InvalidArgument, /no name/],
