@@ -6,7 +6,7 @@ import { Node } from "./fields.ts";
 import type { Peers, Policy, PortRange, Rule, Rules, Service } from "./model.ts";
 import { protocols } from "./model.ts";
 import { merged } from "./ranges.ts";
-import { inNamespace, type PodSelector, type PolicyTarget } from "./selector.ts";
+import { inNamespace, type PodSelector, type PolicyTarget, type Requirement } from "./selector.ts";
 
 /** The most rules of a direction, and the most values of a list in a rule. */
 export const mostRules = 500;
@@ -128,13 +128,19 @@ function peersOf(
   return {
     ranges: merged(cidrs?.list(mostValues, 1).map((each) => each.parsed(parseIpRange)) ?? []),
     domains: domains?.list(mostValues, 1).map((each) => each.parsed(parseDomainPattern)) ?? [],
-    pods: pods === undefined ? [] : [selectorOf(pods.object(["labels", "namespace"]))],
+    pods: pods === undefined ? [] : [selectorOf(pods.object(["labels", "without", "namespace"]))],
   };
 }
 
 /** A selector's fields, and `pods: [web, db], networks: [dmz]`. */
 function targetOf(node: Node): PolicyTarget {
-  const { pods, networks, ...selector } = node.object(["labels", "namespace", "pods", "networks"]);
+  const { pods, networks, ...selector } = node.object([
+    "labels",
+    "without",
+    "namespace",
+    "pods",
+    "networks",
+  ]);
   const texts = (list: Node): readonly string[] =>
     list.list(mostValues, 1).map((each) => each.text());
   return {
@@ -144,20 +150,30 @@ function targetOf(node: Node): PolicyTarget {
   };
 }
 
-/** `{ labels: { app: db }, namespace: prod }`; `{}` chooses every pod. */
+/** `{ labels: { app: db }, without: [tier], namespace: prod }`; `{}` chooses every pod. */
 function selectorOf({
   labels,
+  without,
   namespace,
 }: {
   readonly labels?: Node;
+  readonly without?: Node;
   readonly namespace?: Node;
 }): PodSelector {
+  const has = Object.entries(labels?.labels() ?? {}).map(
+    ([key, value]): Requirement => ({ key, operator: "In", values: [value] }),
+  );
+  const lacks = (without?.list(mostValues, 1) ?? []).map(
+    (each): Requirement => ({ key: each.text(), operator: "DoesNotExist" }),
+  );
+  const [both] = lacks.filter(({ key }) => has.some((one) => one.key === key));
+  if (both !== undefined)
+    throw (without as Node).wrong(
+      `possible: labels has ${printable(both.key)}, too`,
+      "Name each label in one of them: no pod has it and has it not",
+    );
   return {
-    labels: Object.entries(labels?.labels() ?? {}).map(([key, value]) => ({
-      key,
-      operator: "In",
-      values: [value],
-    })),
+    labels: [...has, ...lacks],
     namespace: namespace === undefined ? [] : [inNamespace(nameOf(namespace))],
   };
 }

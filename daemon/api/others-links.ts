@@ -1,6 +1,8 @@
 import type { ContextValues } from "@connectrpc/connect";
+import { protectedKey, protectedPrefix } from "../../api/protected-labels.ts";
 import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { printable } from "../../core/names.ts";
 import { callerKey } from "../listeners/callers.ts";
 
 const fields: Readonly<Partial<Record<NonNullable<InterfaceSpec["kind"]>, string>>> = {
@@ -50,6 +52,24 @@ export function refuseRules(
       "give a pod rules of its own, which come before policies",
       "policy",
       "Leave them out, or ask an administrator for a policy: podnet policy list",
+    );
+}
+
+/**
+ * Policies rely on protected labels: only administrators set and remove them. Throws
+ * `PERMISSION_DENIED`; `of` is the field that has the labels.
+ */
+export function refuseProtectedLabels(
+  keys: readonly string[],
+  values: Pick<ContextValues, "get">,
+  of: string,
+): void {
+  const key = protectedKey(keys);
+  if (key !== undefined && values.get(callerKey)?.role !== "admin")
+    throw refused(
+      `set or remove labels that begin with ${protectedPrefix}`,
+      `${of}["${printable(key)}"]`,
+      "Leave it out, or ask an administrator: policies choose pods by such labels",
     );
 }
 

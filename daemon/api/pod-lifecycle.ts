@@ -7,6 +7,7 @@ import { validateLabelsChange } from "../../api/validate/validate.ts";
 import { sizeOf } from "../../hypervisor/driver.ts";
 import type { Replanned } from "../pods/lifecycle/changes.ts";
 import { sizeText } from "../pods/lifecycle/resize.ts";
+import { refuseProtectedLabels } from "./others-links.ts";
 import { note, type ServiceParts, viewPod } from "./context.ts";
 import { planView } from "./views.ts";
 
@@ -62,6 +63,8 @@ export function podLifecycle(parts: ServiceParts): Methods {
     async label({ idOrName, set, remove }, context) {
       const id = validatePodRef(idOrName);
       const change = validateLabelsChange({ set, remove });
+      refuseProtectedLabels(Object.keys(change.set), context.values, "set");
+      refuseProtectedLabels(change.remove, context.values, "remove");
       note(parts, context, `label ${idOrName}`);
       const row = await pods.setLabels(id, change);
       // (Also when nothing has changed: an earlier call may have failed here.)

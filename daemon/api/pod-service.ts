@@ -16,7 +16,7 @@ import { isDamaged } from "../pods/store/pod-rows.ts";
 import { note, type ServiceParts, viewAnyPod, viewPod } from "./context.ts";
 import { openConsole, streamConsole } from "./console-stream.ts";
 import { podExecs } from "./execs/pod-execs.ts";
-import { refuseOthersLinks, refuseRules } from "./others-links.ts";
+import { refuseOthersLinks, refuseProtectedLabels, refuseRules } from "./others-links.ts";
 import { podAttach } from "./pod-attach.ts";
 import { podDisks } from "./disks/pod-disks.ts";
 import { podInterfaces } from "./pod-interfaces.ts";
@@ -72,6 +72,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
     const asked = validateCreate(request, { network: config.network.name });
     refuseOthersLinks(asked.spec.interfaces, values, (i) => `interfaces[${i}]`);
     refuseRules(asked.spec, values);
+    refuseProtectedLabels(Object.keys(asked.spec.labels), values, "labels");
     return asked;
   };
   return {

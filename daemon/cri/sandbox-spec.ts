@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
+import { protectedKey } from "../../api/protected-labels.ts";
 import type { SandboxSpec } from "../../api/pod-spec.ts";
 import {
   type CreateSpec,
@@ -126,11 +127,13 @@ function refuseOfHost({ linux, windows }: PodSandboxConfig): void {
 }
 
 /**
- * The labels that a label of podnet can be, so that policies can choose by them. All labels are
- * kept with the sandbox.
+ * The labels that a label of podnet can be, so that policies can choose by them, but for protected
+ * ones: users of Kubernetes are not podnet's administrators. All labels are kept with the sandbox.
  */
 function podLabels(labels: Readonly<Record<string, string>>): Record<string, string> {
-  const fitting = Object.entries(labels).filter(([key, value]) => isPodLabel(key, value));
+  const fitting = Object.entries(labels).filter(
+    ([key, value]) => protectedKey([key]) === undefined && isPodLabel(key, value),
+  );
   return Object.fromEntries(fitting.slice(0, mostPodLabels));
 }
 

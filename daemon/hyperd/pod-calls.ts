@@ -3,7 +3,7 @@ import { validateLabelsChange } from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { note, type ServiceParts } from "../api/context.ts";
-import { refuseOthersLinks } from "../api/others-links.ts";
+import { refuseOthersLinks, refuseProtectedLabels } from "../api/others-links.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { done, json, nothing } from "./answers.ts";
 import type { InnerContainers } from "./containers/inner-containers.ts";
@@ -170,6 +170,7 @@ export async function create(
   // What cannot be is refused before there is a machine.
   inner.checkVolumes(pod.volumes);
   planned("");
+  refuseProtectedLabels(Object.keys(asked.spec.labels), context.values, "labels");
   refuseOthersLinks(asked.spec.interfaces, context.values, (i) => `interfaces[${i}]`);
   note({ log }, context, `create ${asked.spec.name ?? ""}`);
   const row = await inHyperdsWords(() => pods.create(asked, work(context)));
@@ -205,6 +206,7 @@ export async function label(
       { field: "labels", hint: "Add override=true" },
     );
   const change = validateLabelsChange({ set, remove: [] });
+  refuseProtectedLabels(Object.keys(change.set), context.values, "labels");
   note({ log }, context, `label ${row.name}`);
   await pods.setLabels(row.id, change);
   await policies.labelled();

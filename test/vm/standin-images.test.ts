@@ -231,3 +231,27 @@ test.serial("an administrator names any file", async (t) => {
   t.is(pod?.name, "any");
   await rig.client.pods.delete({ idOrName: "any" });
 });
+
+test.serial("an operator neither takes nor gives a label that policies rely on", async (t) => {
+  const key = "admin.podnet/trusted";
+  const spec = { name: "labelled", labels: { [key]: "yes" } };
+  for (const more of [{}, { planOnly: true }]) {
+    const { code, info } = await ask("Create", { spec, ...more });
+    t.is(code, "permission_denied");
+    t.is(info.field, `labels["${key}"]`);
+  }
+  const { pods } = rig.client;
+  t.deepEqual((await pods.list({})).pods, []);
+  const made = await ask("Create", { spec: { name: "labelled", labels: { role: "a" } } });
+  t.is(made.pod?.state, "POD_STATE_RUNNING", made.message);
+  const idOrName = "labelled";
+  const labels = async () => (await pods.get({ idOrName })).pod?.labels;
+  t.is((await ask("Label", { idOrName, set: { [key]: "yes" } })).info.field, `set["${key}"]`);
+  await pods.label({ idOrName, set: { [key]: "yes" } });
+  for (const change of [{ set: { [key]: "yes" } }, { remove: ["role", key] }])
+    t.is((await ask("Label", { idOrName, ...change })).code, "permission_denied");
+  t.deepEqual(await labels(), { [key]: "yes", role: "a" }, "all of a change or nothing");
+  t.is((await ask("Label", { idOrName, set: { role: "b" } })).code, undefined);
+  t.deepEqual(await labels(), { [key]: "yes", role: "b" });
+  await pods.delete({ idOrName });
+});

@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { PublishedPortSchema } from "../../../api/gen/podnet/v1/pod_spec_pb.ts";
+import { protectedKey, protectedPrefix } from "../../../api/protected-labels.ts";
 import type { PortSpec } from "../../../api/pod-spec.ts";
 import { validateLabels } from "../../../api/validate/validate.ts";
 import { validatePorts } from "../../../api/validate/ports.ts";
@@ -8,7 +9,7 @@ import { type CniPort, parseWantedIp } from "../../../cni/protocol/capabilities.
 import { read } from "../../../cni/protocol/json.ts";
 import { cniError, refusal } from "../../../cni/protocol/refusal.ts";
 import type { CniRequest } from "../../../cni/protocol/request.ts";
-import { type IfName, isDnsLabel } from "../../../core/names.ts";
+import { type IfName, isDnsLabel, printable } from "../../../core/names.ts";
 import { type Ip, type IpPrefix, ipOf, type Mac, parseUnicastMac } from "../../../core/address.ts";
 
 /** Requests by their subject: ADD and CHECK an attachment, DEL an attachment, a whole network. */
@@ -84,6 +85,13 @@ function labelsOf(
       hint: "Write labels such as role=builder,app=web",
     });
   });
+  const key = protectedKey(annotated.map(([each]) => each));
+  if (key !== undefined)
+    throw refusal(`Annotation ${labelsAnnotation} has the label ${printable(key)}`, {
+      cni: cniError.config,
+      field: labelsAnnotation,
+      hint: `Labels that begin with ${protectedPrefix} are an administrator's: write them into args.cni.labels of the network configuration`,
+    });
   return validateLabels(Object.fromEntries([...annotated, ...given]));
 }
 

@@ -75,6 +75,29 @@ export const hyperdFaults: readonly Fault[] = [
   },
   {
     kind: "access",
+    name: "operators relabel pods out of policies by hyperd's API",
+    file: "daemon/hyperd/pod-calls.ts",
+    find: 'refuseProtectedLabels(Object.keys(change.set), context.values, "labels");',
+    put: "void context;",
+    noticedBy: {
+      file: access,
+      title: "an operator can neither take nor give a label that policies rely on",
+    },
+  },
+  {
+    kind: "access",
+    name: "a pod's annotation gives labels that policies rely on",
+    file: "daemon/containers/cni/attachment-request.ts",
+    find: "const key = protectedKey(annotated.map(([each]) => each));",
+    put: "const key = protectedKey([]);",
+    noticedBy: {
+      file: "test/unit/daemon/containers/plan.test.ts",
+      title:
+        "a pod's annotation gives no label that policies rely on; the network's configuration does",
+    },
+  },
+  {
+    kind: "access",
     name: "white lists open what a policy closes",
     file: "daemon/hyperd/requests/white-lists.ts",
     find: 'return { ingress: { default: "allow", rules } };',

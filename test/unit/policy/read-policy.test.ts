@@ -1,6 +1,7 @@
 import test from "ava";
 import { PodnetError } from "../../../core/errors.ts";
 import { readPolicy } from "../../../policy/read-policy.ts";
+import { isTarget } from "../../../policy/selector.ts";
 
 test("a policy file is read whole: names, reasons, addresses, domains, pods, ports", (t) => {
   const policy = readPolicy({
@@ -274,3 +275,32 @@ for (const [what, value, code, field, hint] of refusals) {
     t.regex(error.hint ?? "", hint);
   });
 }
+
+test("pods are chosen by what they lack", (t) => {
+  const policy = readPolicy({
+    name: "untrusted",
+    applies_to: { without: ["admin.podnet/trusted"], labels: { app: "web" } },
+    rules: [{ name: "a", action: "allow", pods: { without: ["tier"] } }],
+  });
+  const target = policy.appliesTo;
+  if (target === undefined) throw new Error("It chooses none");
+  const pod = (labels: Readonly<Record<string, string>>): boolean =>
+    isTarget(target, { name: "p", addresses: [], labels });
+  t.true(pod({ app: "web" }));
+  t.true(pod({ app: "web", role: "x" }));
+  t.false(pod({ app: "web", "admin.podnet/trusted": "" }), "any value");
+  t.false(pod({}));
+  t.deepEqual(policy.egress?.rules[0]?.peers?.pods, [
+    { labels: [{ key: "tier", operator: "DoesNotExist" }], namespace: [] },
+  ]);
+  for (const [applies_to, field] of [
+    [{ without: [] }, "applies_to.without"],
+    [{ without: "a" }, "applies_to.without"],
+    [{ without: [7] }, "applies_to.without[0]"],
+    [{ without: ["a"], labels: { a: "b" } }, "applies_to.without"],
+  ] as const)
+    t.like(
+      t.throws(() => readPolicy({ name: "p", applies_to, default: "deny" })),
+      { field },
+    );
+});

@@ -3,7 +3,11 @@ import test from "ava";
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import type { Role } from "../../../../api/roles.ts";
 import { callerKey } from "../../../../daemon/listeners/callers.ts";
-import { refuseOthersLinks, refuseRules } from "../../../../daemon/api/others-links.ts";
+import {
+  refuseOthersLinks,
+  refuseProtectedLabels,
+  refuseRules,
+} from "../../../../daemon/api/others-links.ts";
 
 const network: InterfaceSpec = { network: "default" as never };
 const bridge: InterfaceSpec = { kind: "bridge", bridge: "br0" as never, addresses: [] };
@@ -42,4 +46,17 @@ test("rules of a pod's own are for administrators", (t) => {
   t.notThrows(() => refuseRules({}, as("operator")));
   const refused = t.throws(() => refuseRules({ policy }, as("operator")));
   t.like(refused, { code: "PERMISSION_DENIED", field: "policy" });
+});
+
+test("labels that policies rely on are for administrators, and all others for everyone", (t) => {
+  const as = (role: Role) => createContextValues().set(callerKey, { role } as never);
+  const keys = ["role", "podnet/x", "admin.podnet", "ADMIN.PODNET/x", "admin.podnet/"];
+  t.notThrows(() => refuseProtectedLabels(keys.slice(0, 4), as("operator"), "labels"));
+  t.notThrows(() => refuseProtectedLabels([...keys, "admin.podnet/zone"], as("admin"), "labels"));
+  for (const key of ["admin.podnet/", "admin.podnet/zone"])
+    t.like(
+      t.throws(() => refuseProtectedLabels(["a", key], as("operator"), "remove")),
+      { code: "PERMISSION_DENIED", field: `remove["${key}"]` },
+    );
+  t.throws(() => refuseProtectedLabels(["admin.podnet/zone"], createContextValues(), "set"));
 });

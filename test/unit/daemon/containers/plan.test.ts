@@ -258,6 +258,24 @@ const cases: Readonly<Record<string, readonly [asks: Case, gets: object]>> = {
 for (const [what, [asks, gets]] of Object.entries(cases))
   test(`the plan of a container: ${what}`, (t) => t.like(plannedWhole(asks), gets));
 
+test("a pod's annotation gives no label that policies rely on; the network's configuration does", (t) => {
+  // Whoever may set annotations in Kubernetes is not podnet's administrator.
+  const label = (annotation: string, given: readonly (readonly [string, string])[]) =>
+    plannedWhole({
+      asked: {
+        args: { ips: [], labels: new Map(given) },
+        capabilities: { annotations: new Map([["podnet/labels", annotation]]) },
+      },
+    });
+  t.throws(() => label("app=web,admin.podnet/trusted=yes", []), {
+    message: /Annotation podnet\/labels has the label admin\.podnet\/trusted/,
+  });
+  t.throws(() => label("admin.podnet/trusted=yes", [["admin.podnet/trusted", "no"]]));
+  t.like(label("app=web", [["admin.podnet/trusted", "yes"]]), {
+    labels: { app: "web", "admin.podnet/trusted": "yes" },
+  });
+});
+
 test("what no caller asked for stands in no plan", (t) => {
   const plan = plannedWhole({});
   const decided = [

@@ -117,7 +117,7 @@ test("ports, limits and labels reach the pod", async (t) => {
   const long = `example.org/${"x".repeat(60)}`;
   const { podSandboxId } = await rig.cri.runPodSandbox(
     nginx({
-      labels: { app: "web", [long]: "1" },
+      labels: { app: "web", [long]: "1", "admin.podnet/trusted": "yes" },
       portMappings: [
         { protocol: Protocol.TCP, containerPort: 80, hostPort: 18_080, hostIp: "127.0.0.1" },
         { protocol: Protocol.TCP, containerPort: 81, hostPort: 0 },
@@ -137,6 +137,7 @@ test("ports, limits and labels reach the pod", async (t) => {
   t.deepEqual((await rig.cri.podSandboxStatus({ podSandboxId })).status?.labels, {
     app: "web",
     [long]: "1",
+    "admin.podnet/trusted": "yes",
   });
   // The host's port is free again: a test that ends may not hold it.
   await rig.cri.removePodSandbox({ podSandboxId });

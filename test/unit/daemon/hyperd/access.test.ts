@@ -58,6 +58,28 @@ test("callers have the roles of podnet's API: a viewer lists, and an operator cr
   t.true(rig.refusals.includes("permission_denied"));
 });
 
+test("an operator can neither take nor give a label that policies rely on", async (t) => {
+  await using rig = await startHyperd(configuration({ "access.operator": "uid:61002" }));
+  chmodSync(path.dirname(rig.socket), 0o755);
+  chmodSync(rig.socket, 0o666);
+  const trusted = { "admin.podnet/trusted": "yes" };
+  const create = (id: string, labels: object) => JSON.stringify(podOne({ id, labels }));
+  const operator = (target: string, body = "") => callAs(rig, 61_002, "POST", target, body);
+  const refused = await operator("/pod/create", create("one", trusted));
+  t.is(refused.status, 403);
+  t.regex(refused.text, /^Only administrators may set or remove labels that begin with admin/);
+  t.deepEqual(rig.node.pods.list(), []);
+  t.is((await operator("/pod/create", create("one", { role: "a" }))).status, 201);
+  const label = (labels: object) =>
+    `/pod/labels?podId=one&override=true&labels=${encodeURIComponent(JSON.stringify(labels))}`;
+  t.is((await operator(label({ ...trusted, role: "b" }))).status, 403);
+  t.deepEqual(rig.node.pods.find("one").spec.labels, { role: "a" }, "all of it or nothing");
+  t.is((await rig.call("POST", label(trusted))).status, 201, "by root");
+  t.is((await operator(label({ "admin.podnet/trusted": "no" }))).status, 403);
+  t.is((await operator(label({ role: "b" }))).status, 201);
+  t.deepEqual(rig.node.pods.find("one").spec.labels, { ...trusted, role: "b" });
+});
+
 test("methods of gRPC take the roles of their likes in REST", async (t) => {
   await using rig = await startHyperd(configuration({ "access.viewer": "uid:61001" }));
   chmodSync(path.dirname(rig.socket), 0o755);
