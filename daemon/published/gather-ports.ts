@@ -3,7 +3,7 @@ import { bindAddresses } from "../../api/validate/ports.ts";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { boundSockets } from "../../linux/sockets/listeners.ts";
 import { isLocalAddress } from "../../linux/sockets/local-address.ts";
-import { parsePortRange } from "../../linux/sockets/port-range.ts";
+import { type PortRange, parsePortRange } from "../../linux/sockets/port-range.ts";
 import { readSysctl } from "../../linux/sysctl.ts";
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
@@ -31,7 +31,7 @@ export function gatherPorts(
       ...[...choosing].flatMap((protocol) => takenPorts(db, protocol)),
       ...named.flatMap((spec) => takenPorts(db, spec.protocol, spec)),
     ],
-    range: config.publishPorts ?? parsePortRange(readSysctl("net.ipv4.ip_local_port_range")),
+    range: chosen.length === 0 ? noPorts : (config.publishPorts ?? localPorts()),
     start: (high << 8) | low,
     bound: boundSockets([...choosing].filter((protocol) => protocol !== "sctp")).flatMap(
       ({ protocol, address, port }) =>
@@ -41,6 +41,10 @@ export function gatherPorts(
     firewall: !config.disableIptables,
   };
 }
+
+const noPorts: PortRange = { first: 1, last: 0 };
+
+const localPorts = (): PortRange => parsePortRange(readSysctl("net.ipv4.ip_local_port_range"));
 
 /**
  * A socket at `::` usually takes IPv4 as well, and the kernel does not report a socket that does

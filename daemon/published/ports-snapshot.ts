@@ -6,7 +6,7 @@ import type { HostPorts, TakenPorts } from "./store.ts";
 export interface PortsSnapshot {
   /** Ports of pods that may be in the way. */
   readonly taken: readonly TakenPorts[];
-  /** The range that ports are chosen from. */
+  /** The range that ports are chosen from; empty where none are to be chosen. */
   readonly range: PortRange;
   /** The first port that is tried; the others follow in turn. */
   readonly start: number;

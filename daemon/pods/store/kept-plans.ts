@@ -21,7 +21,8 @@ export interface KeptPlan {
   readonly left: boolean;
 }
 
-type Kept = Pick<KeptPlan, "plan" | "spec" | "networks">;
+/** What is kept of a pod. */
+export type Kept = Pick<KeptPlan, "plan" | "spec" | "networks">;
 
 interface Stored extends Omit<KeptPlan, "plan"> {
   readonly plan: unknown;
@@ -54,37 +55,42 @@ export class KeptPlans {
   }
 
   /**
-   * Writes a pod's plan, unless it is kept already. A failure is logged only: the row is the truth,
-   * and this is a second copy.
+   * Writes a pod's plan. A failure is logged only: the row is the truth, and this is a second copy.
+   * A file that is renamed over another is written to the disk at once by ext4 (auto_da_alloc), so
+   * the earlier one is removed first. A kill in between leaves the new one alone, whole, under its
+   * temporary name.
    */
-  put({ plan, spec, networks }: Kept, left = false): void {
-    const kept = JSON.stringify({
-      version: 1,
-      stateDir: this.#stateDir,
-      left,
-      networks,
-      spec,
-      plan,
-    });
-    if (this.#textOf(plan.podId) === kept) return;
+  put(of: Kept, left = false): void {
+    this.#write(of.plan.podId, this.#asText(of, left));
+  }
+
+  /** As `put`, unless the plan is kept already. */
+  ensure(of: Kept): void {
+    const kept = this.#asText(of, false);
+    if (textOf(this.#pathOf(of.plan.podId)) !== kept) this.#write(of.plan.podId, kept);
+  }
+
+  #asText({ plan, spec, networks }: Kept, left: boolean): string {
+    return JSON.stringify({ version: 1, stateDir: this.#stateDir, left, networks, spec, plan });
+  }
+
+  #write(podId: PodId, kept: string): void {
     try {
       perform("file", "keep plan", () => {
         mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
-        const path = this.#pathOf(plan.podId);
+        const path = this.#pathOf(podId);
         writeFileSync(`${path}.new`, kept, { mode: 0o600 });
+        rmSync(path, { force: true });
         renameSync(`${path}.new`, path);
       });
     } catch (err) {
-      this.#log?.warn(
-        { pod_id: plan.podId, err },
-        "The pod's plan cannot be kept alongside its row",
-      );
+      this.#log?.warn({ pod_id: podId, err }, "The pod's plan cannot be kept alongside its row");
     }
   }
 
   /** Absent is success; a failure is logged, and the next start removes the file. */
   remove(podId: PodId): void {
-    this.#remove(`${podId}.json`);
+    this.#remove(`${podId}.json`, `${podId}.json.new`);
   }
 
   /** Undefined when there is none, or none that can be used. */
@@ -98,30 +104,30 @@ export class KeptPlans {
     }
   }
 
-  /** Removes the plans of pods that no longer exist, and temporary files. */
+  /** Removes the plans of pods that no longer exist, and temporary files alongside a plan. */
   removeOthers(known: ReadonlySet<string>): void {
-    for (const name of this.#names()) {
+    const names = new Set(this.#names());
+    for (const name of names) {
       const [, id, temporary] = /^([a-z2-7]{12})\.json(\.new)?$/.exec(name) ?? [];
       // Other files are not podnet's.
-      if (id !== undefined && (temporary !== undefined || !known.has(id))) this.#remove(name);
+      if (id === undefined) continue;
+      const isSecond = temporary !== undefined && names.has(`${id}.json`);
+      if (isSecond || !known.has(id)) this.#remove(name);
     }
   }
 
   #textOf(podId: PodId): string | undefined {
-    try {
-      return readRegular(this.#pathOf(podId), limit).toString();
-    } catch {
-      return undefined;
-    }
+    const path = this.#pathOf(podId);
+    return textOf(path) ?? textOf(`${path}.new`);
   }
 
-  #remove(name: string): void {
+  #remove(...names: readonly string[]): void {
     try {
-      perform("file", "remove kept plan", () =>
-        rmSync(join(this.#directory, name), { force: true }),
-      );
+      perform("file", "remove kept plan", () => {
+        for (const name of names) rmSync(join(this.#directory, name), { force: true });
+      });
     } catch (err) {
-      this.#log?.warn({ name, err }, "A pod's kept plan cannot be removed");
+      this.#log?.warn({ names, err }, "A pod's kept plan cannot be removed");
     }
   }
 
@@ -135,5 +141,14 @@ export class KeptPlans {
 
   #pathOf(podId: PodId): string {
     return join(this.#directory, `${podId}.json`);
+  }
+}
+
+/** Undefined for a file that is absent, or cannot be read. */
+function textOf(path: string): string | undefined {
+  try {
+    return readRegular(path, limit).toString();
+  } catch {
+    return undefined;
   }
 }

@@ -80,35 +80,57 @@ const sound = new Map<PodId, readonly string[]>();
 /** More pods than one host has. */
 const mostSound = 4096;
 
+/** The contents that a row's texts say. */
+type Read = PodContents & Pick<PodRow, "observed">;
+
+/**
+ * What the rows read last say: one call reads its pod's row several times, and parses it once.
+ * Nothing changes what it is given. Few, as they take more memory than their texts.
+ */
+const lately = new Map<PodId, { readonly texts: readonly string[]; readonly read: Read }>();
+const mostLately = 16;
+
 function fromRow(row: Row): PodRow {
   const id = text<PodId>(row, "id");
   const name = text<PodName>(row, "name");
   const failure = optionalText(row, "failure");
   const texts = [text(row, "plan"), text(row, "spec"), optionalText(row, "observed") ?? ""];
-  const before = sound.get(id);
-  const known = texts.every((each, i) => each === before?.[i]);
-  const contents = { spec: json(row, "spec"), plan: json(row, "plan") };
-  const read: PodRow = {
+  return {
     id,
     name,
     state: text<PodState>(row, "state"),
     reason: optionalText(row, "reason"),
     failure: failure === undefined ? undefined : parseErrorRecord(failure),
-    ...contentsOf(contents, { id, name }, known),
+    ...readTexts(row, texts, { id, name }),
     before: contentsBefore(optionalText(row, "before"), { id, name }),
     guest: guestOf(row),
-    observed: observedOf(row, known),
     spans: spansOf(row),
     established: integer(row, "established") === 1,
     createdMs: integer(row, "created_ms"),
     changedMs: integer(row, "changed_ms"),
   };
+}
+
+function readTexts(row: Row, texts: readonly string[], of: Pick<PodRow, "id" | "name">): Read {
+  const { id, name } = of;
+  const last = lately.get(id);
+  if (last?.read.plan.name === name && isSame(texts, last.texts)) return last.read;
+  const known = isSame(texts, sound.get(id));
+  const contents = { spec: json(row, "spec"), plan: json(row, "plan") };
+  const read = { ...contentsOf(contents, of, known), observed: observedOf(row, known) };
   if (!known) {
     if (sound.size >= mostSound) sound.clear();
     sound.set(id, texts);
   }
+  lately.delete(id);
+  const [oldest] = lately.keys();
+  if (oldest !== undefined && lately.size >= mostLately) lately.delete(oldest);
+  lately.set(id, { texts, read });
   return read;
 }
+
+const isSame = (texts: readonly string[], others: readonly string[] | undefined): boolean =>
+  texts.every((each, i) => each === others?.[i]);
 
 interface StoredContents {
   readonly spec?: unknown;
@@ -158,4 +180,7 @@ function spansOf(row: Row): readonly Span[] {
 }
 
 /** Forgets a pod that has gone. */
-export const forgetSound = (id: PodId): void => void sound.delete(id);
+export function forgetSound(id: PodId): void {
+  sound.delete(id);
+  lately.delete(id);
+}

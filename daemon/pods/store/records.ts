@@ -23,7 +23,7 @@ import { deleteRun, putRun } from "./runs.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import { type ErrorRecord, recordError } from "../../events/error-record.ts";
 import { exchangeClaims, insertClaims } from "./claims.ts";
-import type { KeptPlans } from "./kept-plans.ts";
+import type { Kept, KeptPlans } from "./kept-plans.ts";
 import type { LivePod } from "../lifecycle/live-pod.ts";
 import type { HeldPorts } from "../../published/held-ports.ts";
 import { machineKindOf } from "../machine/machine-of.ts";
@@ -256,13 +256,17 @@ export class PodRecords extends PodReader {
 
   /** Keeps the plan of a pod of which an earlier podnetd may have kept none. */
   keep(row: PodRow): void {
-    this.#keep(row.before ?? row);
+    this.#kept.ensure(this.#withNetworks(row.before ?? row));
   }
 
-  #keep({ plan, spec }: PodContents, left = false): void {
+  #keep(contents: PodContents, left = false): void {
+    this.#kept.put(this.#withNetworks(contents), left);
+  }
+
+  #withNetworks({ plan, spec }: PodContents): Kept {
     const names = new Set(plan.interfaces.flatMap(({ network }) => network ?? []));
     const networks = Array.from(names, (name) => getNetwork(this.db, name)?.definition);
-    this.#kept.put({ plan, spec, networks: networks.filter((each) => each !== undefined) }, left);
+    return { plan, spec, networks: networks.filter((each) => each !== undefined) };
   }
 
   /** Before anything is built on the machine, so that it is found again. */

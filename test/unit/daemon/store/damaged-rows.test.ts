@@ -271,3 +271,25 @@ test("a record that is damaged while its pod runs ends nothing; a delete by forc
   t.deepEqual(node.stored("SELECT name FROM pods"), []);
   await node.pods.close(0);
 });
+
+test("a row is parsed once, and whatever is changed in it is noticed at the next look", async (t) => {
+  const config = configuration({});
+  using node = openNode(config);
+  const { id, name } = await node.create();
+  const find = () => node.records.find(id);
+  t.is(find().plan, find().plan);
+  const change = (set: string): void => {
+    node.db.run(`UPDATE pods SET ${set} WHERE id = ?`, id);
+  };
+  change("spec = json_set(spec, '$.labels', json('{\"tier\": \"web\"}'))");
+  t.deepEqual(find().spec.labels, { tier: "web" });
+  change("plan = json_set(plan, '$.podId', 'aaaaaaaaaaaa')");
+  t.throws(find, { code: "STATE_CORRUPT" });
+  change(`plan = json_set(plan, '$.podId', '${id}')`);
+  t.is(find().plan.podId, id);
+  change("name = 'another'");
+  t.throws(find, { code: "STATE_CORRUPT" });
+  change(`name = '${name}'`);
+  change("observed = '{'");
+  t.throws(find, { code: "STATE_CORRUPT" });
+});
