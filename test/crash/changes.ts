@@ -7,6 +7,7 @@ import { type AttachedChange, attachedChanges } from "./attached.ts";
 import type { Worker } from "./worker.ts";
 import { type MixedChange, mixedChanges, mixedWhole } from "./mixed.ts";
 import { create, subject } from "./pods.ts";
+import { type ShareChange, shareChanges } from "./shares.ts";
 import { type AuditChange, auditChanges } from "./audit.ts";
 import { type PolicedChange, policedChanges } from "./policed.ts";
 
@@ -30,7 +31,8 @@ export type Change =
   | PolicedChange
   | AuditChange
   | AgentlessChange
-  | AttachedChange;
+  | AttachedChange
+  | ShareChange;
 
 /** The network that is made, changed and unmade. */
 export const extra = "extra";
@@ -160,6 +162,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   ...auditChanges,
   ...agentlessChanges,
   ...attachedChanges,
+  ...shareChanges,
 };
 
 export const isChange = (operation: string): operation is Change => operation in changes;
@@ -169,8 +172,11 @@ export const allChanges = Object.keys(changes) as readonly Change[];
 /** Changes of pods with foreign bridges and taps, and with addresses on lo. */
 export const ofMixed = Object.keys(mixedChanges) as readonly MixedChange[];
 
-/** Changes of networks, and of pods without foreign links. */
-export const ofPlain = allChanges.filter((change) => !(change in mixedChanges));
+/** Changes that machines which stand in can be used for. */
+export const withStandIns = allChanges.filter((change) => !(change in shareChanges));
+
+/** Those of networks, and of pods without foreign links. */
+export const ofPlain = withStandIns.filter((change) => !(change in mixedChanges));
 
 /** Changes whose rules each firewall driver has to carry out. */
 export const firewallChanges = [
@@ -214,6 +220,9 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "agentless-create": [plainPod],
   "agentless-add": two,
   "agentless-stop": [plainPod],
+  "share-create": [plainPod],
+  "share-start": [plainPod],
+  "share-delete": [plainPod],
   attach: [plainPod],
   detach: [plainPod],
 };

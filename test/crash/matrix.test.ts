@@ -3,11 +3,12 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test, { type ExecutionContext } from "ava";
 import { standInConfig } from "../lab/standin.ts";
-import { allChanges, type Change, firewallChanges, ofMixed, ofPlain } from "./changes.ts";
+import { type Change, firewallChanges, ofMixed, ofPlain, withStandIns } from "./changes.ts";
 import { enumerate, enumerateChanges } from "./enumerate.ts";
 import { openWorker } from "./worker.ts";
 import { casesOf, runMatrix } from "./matrix.ts";
 import { type Action, type Case, leftBehind, type Operation, type Point } from "./points.ts";
+import { ofShares } from "./shares.ts";
 import { sample, shuffled } from "./sample.ts";
 import { full, log, random, seed, short, summarise } from "./stage.ts";
 
@@ -32,7 +33,7 @@ const ofFirewall = { kill: 1, error: 1, hang: 0 } as const;
  * Kills with real machines: in a short run, and of clones in a complete one, as each is killed with
  * its template.
  */
-const sampledReal = { create: 3, clone: 2, clonesInFull: 40 } as const;
+const sampledReal = { create: 3, clone: 2, shares: 2, clonesInFull: 40 } as const;
 
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-crash-vm-"));
 const sums = { points: 0, kills: 0, cases: 0, leaks: 0 };
@@ -163,7 +164,7 @@ for (const each of taken) {
 }
 
 const groups: readonly ChangesGroup[] = full
-  ? allChanges.map((change) => ({ what: change, changes: [change], counts: ofChanges }))
+  ? withStandIns.map((change) => ({ what: change, changes: [change], counts: ofChanges }))
   : [
       {
         what: "each change of a pod that runs, and of networks",
@@ -241,17 +242,43 @@ const realOperations: readonly Exclude<Operation, Change>[] = full
   ? ["create", "delete", "recover", "clone"]
   : sample(["create", "clone"], short ? 1 : 2, random);
 
+const confined = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
+
 for (const operation of realOperations) {
   test.serial(`the same with QEMU, confined, at points of: ${operation}`, async (t) => {
     t.timeout(full ? 7_200_000 : 280_000);
-    const real = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
-    const points = await pointsOf(operation, real);
+    const points = await pointsOf(operation, confined);
     const kills = casesOf(operation, points).filter(({ action }) => action === "kill");
     t.true(kills.length > 20, "too few points to be all");
     sums.points += points.length;
-    await run(t, sampledKills(operation, kills), { config: real, workers: 1 });
+    await run(t, sampledKills(operation, kills), { config: confined, workers: 1 });
   });
 }
+
+const sharing = ["share-create", "share-start", "share-delete"] as const;
+
+/** (A run of all stages has no time for their boots.) */
+const testOfShares = short ? test.serial.skip : test.serial;
+
+testOfShares("the same with QEMU, confined, at points that only shares bring", async (t) => {
+  t.timeout(full ? 7_200_000 : 280_000);
+  // A deletion comes by none: what serves shares ends as QEMU does.
+  const chosen = full ? sharing : sample(sharing.slice(0, 2), 1, random);
+  const points = await pointsOfChanges(chosen, confined);
+  const cases = chosen.flatMap((change) => {
+    const all = points.get(change) ?? [];
+    const own = all.filter((point) => change === "share-delete" || ofShares.test(point));
+    t.true(own.length > 8, `${change}: ${own.join(" ")}`);
+    sums.points += own.length;
+    return casesOf(change, own);
+  });
+  const of = (action: Action): Case[] => cases.filter((each) => each.action === action);
+  const few = [
+    ...sample(of("kill"), sampledReal.shares, random),
+    ...sample(of("error"), 1, random),
+  ];
+  await run(t, full ? cases : few, { config: confined, workers: 1 });
+});
 
 function sampledKills(operation: Operation, kills: readonly Case[]): readonly Case[] {
   if (operation === "clone")

@@ -17,6 +17,7 @@ import { frameDeadlineMs } from "../../guest-init/agent/frame-deadline.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import { encodePlaceFile, type PlacedFile } from "../../guest-init/protocol/file-messages.ts";
+import { encodeMountShare } from "../../guest-init/protocol/share-messages.ts";
 import { encodeTtyFrame, TtyDecoder } from "../../guest-init/protocol/tty-frame.ts";
 import { AgentHost } from "../lab/agent-host.ts";
 import { ownNetns } from "../lab/netns.ts";
@@ -155,6 +156,23 @@ test.serial("PLACEFILE makes a file with its owner and mode, and follows no link
   t.like(await put({ path: `${target}/below` }), isError);
   t.deepEqual(readdirSync(directory).toSorted(), ["new", "target"]);
   rmSync(directory, { recursive: true });
+});
+
+test.serial("MOUNTSHARE without a share says why, and leaves nothing mounted", async (t) => {
+  const path = mkdtempSync("/run/agent-share-");
+  // (This machine has no such share; its kernel may have no virtiofs either.)
+  const reply = await host.ask(
+    command.mountShare,
+    encodeMountShare({ tag: "share0", path: join(path, "made/here") }),
+  );
+  t.like(reply, isError);
+  t.regex(reply.payload.toString(), /no module virtiofs|EINVAL|Invalid argument/);
+  t.false(readFileSync("/proc/self/mounts", "utf8").includes(path));
+  t.like(
+    await host.ask(command.mountShare, Buffer.from('{"tag":"share0","path":"../x"}')),
+    isError,
+  );
+  rmSync(path, { recursive: true });
 });
 
 test.serial("WRITEFILE and READFILE carry any bytes", async (t) => {

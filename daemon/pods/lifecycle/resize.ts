@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ResourcesSpec } from "../../../api/pod-spec.ts";
+import { refuseShares } from "../../../api/validate/shares.ts";
 import { validateResources } from "../../../api/validate/validate.ts";
 import { limited } from "../../../core/aborting.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
@@ -49,6 +50,7 @@ export function withResources(
   if (isDeepStrictEqual(resources, spec.resources)) return undefined;
   const after = { ...spec, resources };
   checkMemory(after, snapshot);
+  refuseShares(after);
   const { room: _former, ...vm } = withSize(plan.vm, resources);
   return { spec: after, plan: { ...plan, vm: { ...vm, ...roomOf(resources, snapshot) } } };
 }

@@ -64,6 +64,19 @@ test("a pod with shares boots, has room for what serves them, and its agent moun
   await node.pods.delete(id, { force: false });
 });
 
+test("a stopped pod with shares takes another size, but no maximum of memory", async (t) => {
+  const { node, top } = open("a");
+  using _node = node;
+  const { id } = await node.create({ spec: shared(join(top, "a")) });
+  await node.pods.stop(id, { force: true });
+  await node.pods.changes.resize(id, { memoryMib: 256, maxVcpu: 2 });
+  t.like(node.pods.find(id).plan.vm, { memoryMib: 256, room: { vcpu: 2, memoryMib: 256 } });
+  const grown = node.pods.changes.resize(id, { maxMemoryMib: 512 });
+  const refused = { code: "UNSUPPORTED", field: "resources.max_memory_mib" };
+  t.like(await t.throwsAsync(grown), refused);
+  await node.pods.close(0);
+});
+
 test("a mount that the guest refuses undoes the create, and the step is named", async (t) => {
   const { node, top } = open("a");
   using _node = node;
