@@ -125,7 +125,7 @@ async function startServer(
     ...fileServerArgv({ launcher, jail, fd, socket, reportFd, openFiles: files }),
     ...serverWords(fd, files),
   ];
-  const log = perform("file", "open the log for a share", () =>
+  const log = perform("file", `open ${vmFiles.log}`, () =>
     openSync(
       join(runDir, vmFiles.log),
       constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND,

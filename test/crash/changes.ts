@@ -175,7 +175,7 @@ export const ofMixed = Object.keys(mixedChanges) as readonly MixedChange[];
 /** Changes that machines which stand in can be used for. */
 export const withStandIns = allChanges.filter((change) => !(change in shareChanges));
 
-/** Those of networks, and of pods without foreign links. */
+/** Changes of networks, and of pods without foreign links. */
 export const ofPlain = withStandIns.filter((change) => !(change in mixedChanges));
 
 /** Changes whose rules each firewall driver has to carry out. */

@@ -257,10 +257,7 @@ for (const operation of realOperations) {
 
 const sharing = ["share-create", "share-start", "share-delete"] as const;
 
-/** (A run of all stages has no time for their boots.) */
-const testOfShares = short ? test.serial.skip : test.serial;
-
-testOfShares("the same with QEMU, confined, at points that only shares bring", async (t) => {
+const atShares = async (t: ExecutionContext): Promise<void> => {
   t.timeout(full ? 7_200_000 : 280_000);
   // A deletion comes by none: what serves shares ends as QEMU does.
   const chosen = full ? sharing : sample(sharing.slice(0, 2), 1, random);
@@ -278,7 +275,10 @@ testOfShares("the same with QEMU, confined, at points that only shares bring", a
     ...sample(of("error"), 1, random),
   ];
   await run(t, full ? cases : few, { config: confined, workers: 1 });
-});
+};
+
+// (A run of all stages has no time for its boots.)
+if (!short) test.serial("the same with QEMU, confined, at points that only shares bring", atShares);
 
 function sampledKills(operation: Operation, kills: readonly Case[]): readonly Case[] {
   if (operation === "clone")

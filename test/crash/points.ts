@@ -121,7 +121,7 @@ export function parse(line: string): {
  * open(2), memfd_create(2) or socket(2) that fails gives none.
  */
 const impossibleErrors =
-  /^(?:ioctl:close tap:before|(?:file:(?:make (?:qemu\.log|overlay|memory file seed)|open disk)|socket:(?:open packet socket|nfnetlink|nftables)):after)#/;
+  /^(?:ioctl:close tap:before|(?:file:(?:make (?:qemu\.log|overlay|memory file seed)|open (?:disk|share|qemu\.log))|socket:(?:open packet socket|nfnetlink|nftables)):after)#/;
 
 /**
  * Errors after which a file stays until podnetd starts again, as podnetd promises: it logs that a

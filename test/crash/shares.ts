@@ -44,4 +44,4 @@ export const shareChanges: Readonly<Record<ShareChange, Acts>> = {
 };
 
 /** Failpoints that only a pod with shares comes by. */
-export const ofShares = /share|virtiofsd/i;
+export const ofShares = /share|virtiofsd|open qemu\.log/i;
