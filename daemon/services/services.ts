@@ -105,7 +105,7 @@ export class Services implements AsyncDisposable {
     const overlaps = await this.#overlaps();
     return this.#changes.run(spec.name, async () => {
       const definition = this.#plan(spec, true, overlaps);
-      await this.#store(definition, () => deleteService(db, definition.name));
+      await this.#store("service", definition, () => deleteService(db, definition.name));
       return this.#now(definition);
     });
   }
@@ -129,7 +129,7 @@ export class Services implements AsyncDisposable {
     return this.#changes.run(name, async () => {
       const before = this.#find(name);
       const definition = plan(before);
-      await this.#store(definition, () => {
+      await this.#store("update service", definition, () => {
         // (Unless `forget` has taken all away meanwhile.)
         if (getService(db, before.name) !== undefined) putService(db, before, clock.now());
       });
@@ -246,10 +246,10 @@ export class Services implements AsyncDisposable {
     return config.serviceCidrs.length === 0 ? [] : network.observe.overlapsOf(config.serviceCidrs);
   }
 
-  /** The row first. `undo` writes the row there was before. */
-  async #store(definition: ServiceDefinition, undo: () => void): Promise<void> {
+  /** The row first, in a commit named `what`. `undo` writes the row there was before. */
+  async #store(what: string, definition: ServiceDefinition, undo: () => void): Promise<void> {
     const { db, journal, clock, log } = this.#parts;
-    journal.transact("service", () => putService(db, definition, clock.now()));
+    journal.transact(what, () => putService(db, definition, clock.now()));
     try {
       await this.#rules.write();
     } catch (thrown) {

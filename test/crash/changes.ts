@@ -10,6 +10,7 @@ import { create, subject } from "./pods.ts";
 import { type ShareChange, shareChanges } from "./shares.ts";
 import { type AuditChange, auditChanges } from "./audit.ts";
 import { type PolicedChange, policedChanges } from "./policed.ts";
+import { type ServiceChange, serviceChanges } from "./services.ts";
 
 /** What is changed of a node or of a pod that runs. */
 export type Change =
@@ -29,6 +30,7 @@ export type Change =
   | MixedChange
   | DiskChange
   | PolicedChange
+  | ServiceChange
   | AuditChange
   | AgentlessChange
   | AttachedChange
@@ -159,6 +161,7 @@ export const changes: Readonly<Record<Change, Acts>> = {
   ...mixedChanges,
   ...diskChanges,
   ...policedChanges,
+  ...serviceChanges,
   ...auditChanges,
   ...agentlessChanges,
   ...attachedChanges,
@@ -215,6 +218,10 @@ export const whole: Readonly<Record<Change, readonly string[]>> = {
   "names-apply": [plainPod],
   "names-delete": [plainPod],
   "rules-apply": [plainPod],
+  "service-create": [plainPod],
+  "service-update": [plainPod],
+  "service-backends": [plainPod],
+  "service-delete": [plainPod],
   "policy-log": [plainPod],
   learn: [plainPod],
   "agentless-create": [plainPod],

@@ -5,6 +5,7 @@ import type { Worker } from "./worker.ts";
 import { type Change, changes, extra } from "./changes.ts";
 import { bystander, create, goDown, remove, restart, started, subject } from "./pods.ts";
 import { byChance, looks, type Operation, parse, type Point, pointsIn } from "./points.ts";
+import { isServiceChange, endService } from "./services.ts";
 import { startAgain } from "./visit.ts";
 
 /** What a recovery still does once podnetd takes connections: it reaches the agents. */
@@ -45,6 +46,7 @@ export async function enumerateChanges(
       await act(worker);
       const record = countedAnew(worker.record().slice(before), from, prepared - before);
       records.set(change, [...(records.get(change) ?? []), record]);
+      if (isServiceChange(change)) await endService(worker);
       await remove(worker, subject);
       await worker.client.networks.delete({ name: extra });
     }

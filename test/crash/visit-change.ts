@@ -8,6 +8,7 @@ import type { Worker } from "./worker.ts";
 import { judged, type Outcome, type Visit } from "./outcome.ts";
 import { bystander, remove, restart, started, subject } from "./pods.ts";
 import { policedChanges, policy } from "./policed.ts";
+import { halfServed, isServiceChange, endService } from "./services.ts";
 
 /** Longest that what failed may take to be put right, milliseconds. */
 const deadlineMs = 20_000;
@@ -53,7 +54,7 @@ export async function looked(
   const problems: string[] = [];
   const pods = await converged(worker);
   // (A pod is not as verified before its policy is in force again.)
-  if (change in policedChanges) await differences(worker, change);
+  if (repairs(change)) await differences(worker, change);
   if (change === "learn") await learned(worker);
   for (const found of pods) {
     // What could not be taken back says so, and is taken back when it is asked for again, below.
@@ -77,6 +78,10 @@ export async function looked(
     problems.push("the network is gone");
   const { drift, parts } = await differences(worker, change);
   if (drift) problems.push(JSON.stringify(parts.filter(({ found }) => found.length > 0)));
+  if (isServiceChange(change)) {
+    if (there) problems.push(...(await halfServed(worker, change)));
+    await endService(worker);
+  }
   await remove(worker, subject);
   await worker.client.networks.delete({ name: extra });
   await worker.client.policies.delete({ name: policy });
@@ -86,11 +91,13 @@ export async function looked(
   return problems.map((problem) => `${when}: ${problem}`);
 }
 
-/** A change of a policy is stored first, and tried again by podnetd where the host refuses it. */
+/** A change that is stored first, and tried again by podnetd where the host refuses it. */
+const repairs = (change: Change): boolean => change in policedChanges || isServiceChange(change);
+
 async function differences({ client }: Worker, change: Change) {
   for (const deadline = performance.now() + deadlineMs; ; await delay(50)) {
     const found = await client.node.diff({});
-    if (!found.drift || !(change in policedChanges) || performance.now() > deadline) return found;
+    if (!found.drift || !repairs(change) || performance.now() > deadline) return found;
   }
 }
 

@@ -5,6 +5,7 @@ import type { NetworkName, PodName } from "../../core/names.ts";
 import { Changes } from "./changes.ts";
 import { ContainerActions } from "./container-actions.ts";
 import { PolicyActions } from "./policy-actions.ts";
+import { ServiceActions } from "./service-actions.ts";
 import type { Machine } from "./machines.ts";
 import type { Simulation } from "./simulation.ts";
 
@@ -17,6 +18,7 @@ export class Actions {
   readonly #changes: Changes;
   readonly #containers: ContainerActions;
   readonly #policies: PolicyActions;
+  readonly #services: ServiceActions;
   /** Some histories are about policies more than about anything else. */
   readonly #policyWeight: number;
 
@@ -25,6 +27,7 @@ export class Actions {
     this.#changes = new Changes(sim);
     this.#containers = new ContainerActions(sim);
     this.#policies = new PolicyActions(sim);
+    this.#services = new ServiceActions(sim);
     this.#policyWeight = sim.world.random.pick([2, 2, 25]);
   }
 
@@ -38,6 +41,7 @@ export class Actions {
       network: 3,
       container: 12,
       policy: this.#policyWeight,
+      service: 3,
       machine: 4,
       pool: this.#hasPool ? 5 : 0,
       administrator: 2,
@@ -62,6 +66,8 @@ export class Actions {
         return this.#containers.any();
       case "policy":
         return this.#policies.any();
+      case "service":
+        return this.#services.any();
       case "machine":
         return this.#machine();
       case "pool":
@@ -233,6 +239,7 @@ export class Actions {
       port: 2,
       rule: 2,
       policy: 2,
+      service: 2,
       container: 3,
     });
     // What is empty and not remembered is refused, not repaired.
@@ -249,6 +256,7 @@ export class Actions {
     if (operation === "rule" && kernel.nftables.exists)
       kernel.nftables.disturb("add rule inet podnet forward accept");
     if (operation === "policy") this.#spoilPolicies();
+    if (operation === "service") this.#spoilServices();
     if (operation === "forward") kernel.writeSysctl("net.ipv4.ip_forward", "0");
     if (operation === "rule")
       kernel.iptables[variant].restore("*filter\n-I FORWARD 1 -s 10.0.0.0/8 -j RETURN\nCOMMIT\n");
@@ -262,6 +270,22 @@ export class Actions {
     }
     sim.foreignChanged();
     sim.healsSoon();
+  }
+
+  /** Others change the table of services. */
+  #spoilServices(): void {
+    const { random, kernel } = this.#sim.world;
+    const { nftables } = kernel;
+    const table = "inet podnet_services";
+    if (!nftables.names.includes(table)) return;
+    const [set, key] = nftables.elements(table)[0]?.split(" | ") ?? [];
+    const command = random.pick([
+      `delete table ${table}`,
+      `flush chain ${table} prerouting`,
+      ...(set === undefined ? [] : [`delete element ${table} ${set} { ${key} }`]),
+    ]);
+    this.#sim.note(`administrator: ${command}`);
+    nftables.disturb(command);
   }
 
   /** Others change the tables of policies. */

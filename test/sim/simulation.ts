@@ -6,6 +6,7 @@ import type { PodRow } from "../../daemon/pods/store/pod-row.ts";
 import { networkMark, podRuleMark } from "../../network/model/ownership.ts";
 import { Actions } from "./actions.ts";
 import { policyViolations } from "./policy-actions.ts";
+import { serviceViolations } from "./service-actions.ts";
 import { PolicyWatch } from "./policy-watch.ts";
 import { ContainerBook } from "./container-book.ts";
 import {
@@ -76,6 +77,8 @@ export class Simulation {
   readonly promisedNetworks = new Set<string>();
   /** What was answered about policies last: their documents; undefined for one that is deleted. */
   readonly promisedPolicies = new Map<string, string | undefined>();
+  /** As `promisedPolicies`, of services. */
+  readonly promisedServices = new Map<string, string | undefined>();
   /** Pods that were deleted by force. */
   readonly forced = new Set<string>();
   /** By request id: the pod that the first answer named. */
@@ -249,6 +252,7 @@ export class Simulation {
     mkdirSync(this.world.config.stateDir);
     for (const known of [
       this.promisedPolicies,
+      this.promisedServices,
       this.promised,
       this.promisedNetworks,
       this.deleted,
@@ -385,6 +389,7 @@ export class Simulation {
       ...networkViolations(world, node),
       ...this.#containerViolations(node),
       ...policyViolations(this),
+      ...serviceViolations(this, node),
       ...this.#policies.differing((this.life as Life).db),
       ...this.#policies.left((this.life as Life).db),
     ])

@@ -2,9 +2,21 @@ import type { Fault } from "../fault.ts";
 
 const unit = "test/unit/daemon/services/plan-service.test.ts";
 const kernel = "test/kernel/services.test.ts";
+const changes = "test/unit/daemon/services/services.test.ts";
 
 /** Services: where they lead, who reaches them, and that they open nothing. */
 export const servicesFaults: readonly Fault[] = [
+  {
+    kind: "undo",
+    name: "a service whose rules the host refuses stays in the list",
+    file: "daemon/services/services.ts",
+    find: 'journal.transact("undo service", undo);',
+    put: 'journal.transact("undo service", () => {});',
+    noticedBy: {
+      file: changes,
+      title: "a change that fails takes back itself, not what another call has changed since",
+    },
+  },
   {
     kind: "access",
     name: "pods of an isolated network reach each other by a service",
