@@ -176,13 +176,43 @@ const withHeader =
     return next(request);
   };
 
+type TransportOptions = Parameters<typeof createConnectTransport>[0];
+type SessionManager = NonNullable<
+  Extract<TransportOptions, { readonly httpVersion: "2" }>["sessionManager"]
+>;
+
+/** Bytes that podnetd may send ahead of the reader of a stream, and of all streams together. */
+const streamWindow = 256 * 1024;
+const sessionWindow = 1024 * 1024;
+
+/**
+ * A manager whose sessions have larger windows than HTTP/2's 64 KiB. With these a program's output
+ * would wait for the client at every second message.
+ */
+function widened(manager: Http2SessionManager): SessionManager {
+  const known = new WeakSet<object>();
+  return {
+    authority: manager.authority,
+    notifyResponseByteRead: (stream) => manager.notifyResponseByteRead(stream),
+    async request(...call) {
+      const stream = await manager.request(...call);
+      const { session } = stream;
+      if (session !== undefined && !known.has(session)) {
+        known.add(session);
+        session.setLocalWindowSize(sessionWindow);
+      }
+      return stream;
+    },
+  };
+}
+
 /** Most connections of one client for unary calls; further calls wait for a free one. */
 const unaryConnections = 4;
 
 /** Sends unary calls over HTTP/1.1, over connections that are kept between calls. */
 function unaryTransport(
   socket: string,
-  options: Omit<Parameters<typeof createConnectTransport>[0], "httpVersion" | "sessionManager">,
+  options: Omit<TransportOptions, "httpVersion" | "sessionManager">,
 ): { readonly unary: Transport["unary"]; close(): void } {
   let opened: { readonly agent: Agent; readonly transport: Transport } | undefined;
   const open = () => {
@@ -207,16 +237,23 @@ export function connectPodnet(options: ConnectOptions = {}): Podnet {
   const sessionManager = new Http2SessionManager(
     baseUrl,
     {},
-    options.url === undefined
-      ? { createConnection: () => connectSocket(socket) }
-      : { ...options.tls },
+    {
+      settings: { initialWindowSize: streamWindow },
+      ...(options.url === undefined
+        ? { createConnection: () => connectSocket(socket) }
+        : options.tls),
+    },
   );
   const common = {
     baseUrl,
     ...(options.timeoutMs === undefined ? {} : { defaultTimeoutMs: options.timeoutMs }),
     interceptors: options.traceparent === undefined ? [] : [withHeader(options.traceparent)],
   };
-  const streams = createConnectTransport({ ...common, httpVersion: "2", sessionManager });
+  const streams = createConnectTransport({
+    ...common,
+    httpVersion: "2",
+    sessionManager: widened(sessionManager),
+  });
   const quick =
     options.quickUnary === true && options.url === undefined
       ? unaryTransport(socket, common)

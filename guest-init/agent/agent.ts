@@ -212,6 +212,9 @@ export class Agent {
       const count = readable(events) ? (sys.read(fd, buffer) ?? 0) : 0;
       for (let at = 0; at < count; at += 128) this.#signal(buffer[at] as number);
       this.#processes.reap();
+      // Ends of processes leave at once, and not in the next round: the host waits for them.
+      this.#streams.flush();
+      this.#control.flush();
     });
   }
 

@@ -76,6 +76,11 @@ export class Control {
     this.#port.send(encodeCtlFrame(code, payload));
   }
 
+  /** Writes what is queued now, as far as the host takes it. */
+  flush(): void {
+    this.#port.flush();
+  }
+
   #ready(): void {
     this.#announced = false;
     // Data that is there already was meant for an earlier agent: virtio ports keep it across a

@@ -85,6 +85,11 @@ export class Streams {
     this.#port.send(encodeTtyFrame(stream, data));
   }
 
+  /** Writes what is queued now, as far as the host takes it. */
+  flush(): void {
+    this.#port.flush();
+  }
+
   /**
    * Sends what can be read of a descriptor that does not block, as a stream's data, for as long as
    * the channel is not `full`. Throws `SysError` when reading fails.

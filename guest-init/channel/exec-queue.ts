@@ -7,6 +7,11 @@ import type { ExecEvent } from "./guest.ts";
 const eventCost = 128;
 /** Most bytes of output that are joined to one event. */
 const joinedBytes = 4096;
+/**
+ * Most bytes of output that leave the queue as one event: each costs its readers more than a copy
+ * of that many bytes.
+ */
+const pieceBytes = 128 * 1024;
 const costOf = (event: ExecEvent): number =>
   eventCost + (event.kind === "exit" ? 0 : event.data.length);
 
@@ -14,6 +19,27 @@ type End =
   | { readonly kind: "open" }
   | { readonly kind: "ended" }
   | { readonly kind: "failed"; readonly error: Error };
+
+/** Output of one stream that waits in a row; at least one event. */
+function alikeFrom(events: readonly ExecEvent[], from: number): readonly ExecEvent[] {
+  const kind = events[from]?.kind;
+  let length = 0;
+  let to = from;
+  for (let event = events[to]; event?.kind === kind && event !== undefined; event = events[to]) {
+    length += event.kind === "exit" ? 0 : event.data.length;
+    if (to > from && length > pieceBytes) break;
+    to++;
+  }
+  return events.slice(from, to);
+}
+
+/** One event with all the output of some that are alike. */
+function joined(alike: readonly ExecEvent[]): ExecEvent {
+  const first = alike[0] as ExecEvent;
+  if (first.kind === "exit" || alike.length === 1) return first;
+  const parts = alike.flatMap((event) => (event.kind === "exit" ? [] : [event.data]));
+  return { kind: first.kind, data: joinBytes(parts) };
+}
 
 /** Events of one session between the channel and their single reader. */
 export class ExecQueue implements AsyncIterable<ExecEvent> {
@@ -71,10 +97,12 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
       for (;;) {
         const batch = this.#events;
         this.#events = [];
-        for (const event of batch) {
-          this.#cost -= costOf(event);
+        for (let at = 0; at < batch.length; ) {
+          const alike = alikeFrom(batch, at);
+          at += alike.length;
+          for (const event of alike) this.#cost -= costOf(event);
           this.#onTaken();
-          yield event;
+          yield joined(alike);
         }
         if (this.#events.length > 0) continue;
         if (this.#end.kind === "failed") throw this.#end.error;
