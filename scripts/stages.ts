@@ -233,7 +233,7 @@ export const stages: readonly Stage[] = [
       "daemon-drift": 26,
       "hypervisor-guest": 24,
       factory: 23,
-      "guest-containers": 20,
+      "guest-containers": 30,
       names: 22,
       "factory-daemon": 22,
     },

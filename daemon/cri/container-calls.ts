@@ -1,3 +1,4 @@
+import { normalize } from "node:path";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
@@ -7,7 +8,7 @@ import { limitsOf } from "./containers/container-limits.ts";
 import { logFile } from "./containers/container-log.ts";
 import { planContainer } from "./containers/container-spec.ts";
 import { execSync } from "./containers/exec-sync.ts";
-import { guestMounts } from "./containers/guest-mounts.ts";
+import { guestMounts, messageFileOf } from "./containers/guest-mounts.ts";
 import type { ContainerRow } from "./containers/rows.ts";
 import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import {
@@ -20,7 +21,7 @@ import type { RuntimeService } from "./gen/cri_pb.ts";
 import { isReady, type Sandboxes } from "./sandboxes.ts";
 
 /** What containers use; one that does not run uses nothing. */
-async function statsOf(rows: readonly ContainerRow[], containers: SandboxContainers) {
+export async function statsOf(rows: readonly ContainerRow[], containers: SandboxContainers) {
   const usage = await containers.usage(rows.filter(({ state }) => state === "running"));
   return rows.map((row) => containerStats(row, usage.get(row.id), systemClock.now()));
 }
@@ -73,9 +74,16 @@ export function containerCalls(
       const { logPath, mountPaths } = config.cri;
       const log = logFile(sandbox.spec.sandbox.logDirectory, asked.logPath, logPath);
       const plan = planContainer(asked, image, log);
-      const last = asked.annotations[terminationPath] ?? usualTermination;
+      const last = normalize(asked.annotations[terminationPath] ?? usualTermination);
       const mounts = guestMounts(asked.mounts, mountPaths, [last]);
-      return { containerId: (await containers.create(sandbox.id, plan, image, mounts)).id };
+      const messageFile = messageFileOf(asked.mounts, last, mountPaths);
+      const said =
+        messageFile === undefined
+          ? {}
+          : { messageFile, start: { ...plan.start, messagePath: last } };
+      return {
+        containerId: (await containers.create(sandbox.id, { ...plan, ...said }, image, mounts)).id,
+      };
     },
 
     async startContainer({ containerId }, context) {

@@ -7,11 +7,14 @@ import { printable } from "../../core/names.ts";
 import { shown } from "../../core/shown.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { sampleMachines } from "../api/machine-stats.ts";
+import { staying } from "../pods/store/pod-plan.ts";
+import { placedCounters, tapsOf } from "../traffic/counters.ts";
 import { callerKey } from "../listeners/callers.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import { checkPodCidr } from "./pod-cidr.ts";
-import { containerCalls } from "./container-calls.ts";
+import { containerCalls, statsOf } from "./container-calls.ts";
 import type { ContainerEvent } from "./container-events.ts";
+import type { ContainerRow } from "./containers/rows.ts";
 import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import { containerStatus } from "./containers/views.ts";
 import { CgroupDriver, ContainerEventType, type RuntimeService } from "./gen/cri_pb.ts";
@@ -31,8 +34,24 @@ export function runtimeService(
   const sandboxes = new Sandboxes(pods);
   const stats = async (rows: readonly Sandbox[]) => {
     const live = rows.map(({ id }) => pods.live(id)).filter((each) => each !== undefined);
-    const samples = await sampleMachines(live, systemClock);
-    return rows.map((row) => statsView(row, samples.get(row.id), systemClock.now()));
+    const taps = live.flatMap(({ plan }) => tapsOf(staying(plan.interfaces)));
+    const running = rows.flatMap(({ id }) => containers.of(id)).filter(isRunning);
+    const [samples, counted, used] = await Promise.all([
+      sampleMachines(live, systemClock),
+      placedCounters(parts.netlink, taps),
+      statsOf(running, containers),
+    ]);
+    return rows.map((row) =>
+      statsView(
+        row,
+        {
+          sample: samples.get(row.id),
+          counted,
+          containers: used.filter((_each, i) => running[i]?.podId === row.id),
+        },
+        systemClock.now(),
+      ),
+    );
   };
   return {
     version: () => ({
@@ -109,6 +128,8 @@ export function runtimeService(
     ...streamCalls(parts, sandboxes, containers, streams),
   };
 }
+
+const isRunning = ({ state }: ContainerRow): boolean => state === "running";
 
 /** What happened, with how the sandbox and all its containers are by now. */
 function eventView(

@@ -1,7 +1,10 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { bareIp, type SandboxSpec } from "../../api/pod-spec.ts";
 import type { MachineSample } from "../traffic/machine-rates.ts";
+import type { CountedLink } from "../../linux/rtnetlink/counters.ts";
+import { staying, withNic } from "../pods/store/pod-plan.ts";
 import {
+  type ContainerStats,
   type NamespaceMode,
   type PodSandboxFilter,
   PodSandboxSchema,
@@ -58,8 +61,35 @@ export function statusView(row: Sandbox) {
   });
 }
 
+/** What was found out about a sandbox: of its machine, of its taps, of its containers. */
+interface SandboxUsage {
+  readonly sample: MachineSample | undefined;
+  readonly counted: ReadonlyMap<string, CountedLink>;
+  readonly containers: readonly ContainerStats[];
+}
+
+/** Packets that the host sends into a tap are packets that the pod receives. */
+function networkOf({ plan }: Sandbox, counted: SandboxUsage["counted"], timestamp: bigint) {
+  const interfaces = withNic(staying(plan.interfaces)).flatMap(({ guestName, nic: { tap } }) => {
+    const counters = counted.get(tap)?.counters;
+    if (counters === undefined) return [];
+    return [
+      {
+        name: guestName,
+        rxBytes: { value: counters.txBytes },
+        rxErrors: { value: counters.txErrors },
+        txBytes: { value: counters.rxBytes },
+        txErrors: { value: counters.rxErrors },
+      },
+    ];
+  });
+  const [first] = interfaces;
+  return first === undefined ? {} : { network: { timestamp, defaultInterface: first, interfaces } };
+}
+
 /** What a sandbox uses; without a machine, nothing but its name. */
-export function statsView(row: Sandbox, sample: MachineSample | undefined, nowMs: number) {
+export function statsView(row: Sandbox, usage: SandboxUsage, nowMs: number) {
+  const { sample, counted, containers } = usage;
   const { metadata, labels, annotations } = row.spec.sandbox;
   const timestamp = nanoseconds(nowMs);
   const stats: MessageInitShape<typeof PodSandboxStatsSchema> = {
@@ -75,7 +105,10 @@ export function statsView(row: Sandbox, sample: MachineSample | undefined, nowMs
             memory: {
               timestamp,
               workingSetBytes: { value: BigInt(sample.usage.memoryBytes) },
+              usageBytes: { value: BigInt(sample.usage.memoryBytes) },
             },
+            ...networkOf(row, counted, timestamp),
+            containers: [...containers],
           },
         }),
   };

@@ -49,6 +49,10 @@ export function hexBytes(hex: string): Uint8Array {
   return bytes;
 }
 
+/** As `hexBytes` reads it. */
+export const hexText = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
 export function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
   let length = 0;
   for (const part of parts) length += part.length;

@@ -107,6 +107,8 @@ export interface StartContainer {
   /** Paths below /proc and /sys that are hidden, or cannot be written to. */
   readonly maskedPaths: readonly string[];
   readonly readOnlyPaths: readonly string[];
+  /** A file laid into it, whose content comes with its end. */
+  readonly messagePath?: string;
   /** Needs the feature `container-limits`. */
   readonly limits?: ContainerLimits;
 }
@@ -237,6 +239,7 @@ export const parseStartContainer = (payload: Uint8Array): StartContainer =>
       noNewPrivileges: fields.required("noNewPrivileges", asBoolean),
       maskedPaths: fields.optional("maskedPaths", asPaths) ?? [],
       readOnlyPaths: fields.optional("readOnlyPaths", asPaths) ?? [],
+      ...given("messagePath", fields.optional("messagePath", asString)),
       ...given("limits", fields.optional("limits", asLimits)),
     };
   });

@@ -13,6 +13,7 @@ import {
   malformed,
   parseObject,
 } from "./fields.ts";
+import { hexBytes, hexText } from "./bytes.ts";
 
 /**
  * The pod's main process: the one it is there for. The agent keeps the end of its output, so that a
@@ -67,7 +68,12 @@ export interface FollowedMain {
 export type ProcessEnd = ({ readonly code: number } | { readonly signal: number }) & {
   /** Of a container: it was killed because its memory was at the limit. */
   readonly outOfMemory?: true;
+  /** Of a container: what it has written to its message file, which is not empty. */
+  readonly message?: Uint8Array;
 };
+
+/** Bytes of a message file that count, as in Kubernetes. */
+export const messageLimit = 4096;
 
 /** Guest to host: the main process has ended, and has written `at` bytes. */
 export interface MainEnded {
@@ -147,15 +153,23 @@ export const parseResizeMain = (payload: Uint8Array): { rows: number; columns: n
     columns: fields.required("columns", asSize),
   }));
 
-export const encodeMainEnded = ({ id, at, end }: MainEnded): Uint8Array =>
-  encodeJson({ id, at, ...end });
+export const encodeMainEnded = ({ id, at, end: { message, ...end } }: MainEnded): Uint8Array =>
+  encodeJson({ id, at, ...end, ...(message && { message: hexText(message) }) });
 /** Comes from a guest: throws `AGENT_PROTOCOL`. */
 export const parseMainEnded = (payload: Uint8Array): MainEnded =>
   parseObject(payload, (fields) => {
     const id = fields.required("id", asWord);
     const at = fields.required("at", asInteger());
-    return { id, at, end: readProcessEnd(fields) };
+    const message = given("message", fields.optional("message", asMessage));
+    return { id, at, end: { ...readProcessEnd(fields), ...message } };
   });
+
+const asMessage: ParseValue<Uint8Array> = (value, path) => {
+  const text = asString(value, path);
+  if (!/^(?:[0-9a-f]{2})+$/.test(text) || text.length > 2 * messageLimit)
+    throw malformed(`"${path}" is not up to ${messageLimit} bytes in hexadecimal`, path);
+  return hexBytes(text);
+};
 
 /** The keys `signal` or `code`, and `outOfMemory`, of an object. */
 export function readProcessEnd(fields: Fields): ProcessEnd {

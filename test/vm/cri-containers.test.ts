@@ -383,6 +383,30 @@ test.serial("a container is attached to, and its ports are forwarded", async (t)
   await cri.runtime.removeContainer({ containerId });
 });
 
+test.serial("one that takes more memory than it may is OOMKilled, and says its last", async (t) => {
+  const last = join(directory, "kubelet/last");
+  writeFileSync(last, "");
+  const { securityContext } = asked("greedy").config.linux;
+  const containerId = await start("greedy", {
+    args: ["echo bye > /dev/termination-log; x=aaaaaaaa; while :; do x=$x$x; done"],
+    mounts: [{ containerPath: "/dev/termination-log", hostPath: last }],
+    linux: {
+      securityContext: { ...securityContext, runAsUser: { value: 0n } },
+      resources: { memoryLimitInBytes: 16n << 20n, cpuQuota: 100_000n, cpuPeriod: 100_000n },
+    },
+  });
+  t.like(await exited(containerId), { reason: "OOMKilled", exitCode: 137 });
+  t.is(readFileSync(last, "utf8"), "bye\n");
+  const used = await start("used");
+  const { stats } = await cri.runtime.containerStats({ containerId: used });
+  t.true((stats?.memory?.workingSetBytes?.value ?? 0n) > 0n);
+  await cri.runtime.updateContainerResources({
+    containerId: used,
+    linux: { memoryLimitInBytes: 1n << 25n },
+  });
+  for (const each of [containerId, used]) await cri.runtime.removeContainer({ containerId: each });
+});
+
 test.serial("what cannot be started says why, and the rest goes with the sandbox", async (t) => {
   const { containerId } = await cri.runtime.createContainer(
     asked("bad", { command: ["/no/such"] }),

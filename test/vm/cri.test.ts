@@ -29,6 +29,9 @@ test.serial(
       ({ podSandboxId } = await cri.runtime.runPodSandbox({ config }));
       const { stats } = await cri.runtime.podSandboxStats({ podSandboxId });
       t.true((stats?.linux?.memory?.workingSetBytes?.value ?? 0n) > 0n);
+      const { defaultInterface } = stats?.linux?.network ?? {};
+      t.is(defaultInterface?.name, "eth0");
+      t.true((defaultInterface?.txBytes?.value ?? 0n) > 0n, "it has said where it is");
       t.true((stats?.linux?.cpu?.usageCoreNanoSeconds?.value ?? 0n) > 0n);
     }
     const seen = await execIn(

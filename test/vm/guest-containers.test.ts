@@ -6,6 +6,7 @@ import type { ExecRequest, Guest } from "../../guest-init/channel/guest.ts";
 import type { GuestContainers } from "../../guest-init/channel/containers.ts";
 import type { MainProcessListener } from "../../guest-init/channel/main-process.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
+import { noBytes } from "../../guest-init/protocol/bytes.ts";
 import type { StartContainer } from "../../guest-init/protocol/container-messages.ts";
 import type { ProcessEnd } from "../../guest-init/protocol/main-process.ts";
 import { openHotDisk } from "../../hypervisor/disks/disks.ts";
@@ -321,6 +322,32 @@ test.serial("a container is limited, and its use is counted", async (t) => {
   });
   await containers.remove("limited", never);
   t.is(await shell("ls /run/podnet/groups | grep -c limited"), "0");
+  await nothingLeft(t);
+});
+
+test.serial("what a container says last comes with its end, and is its file's alone", async (t) => {
+  const path = "/dev/termination-log";
+  const said = async (id: string, script: string): Promise<string | undefined> => {
+    await create(id);
+    const file = { path, mode: 0o666, uid: 0, gid: 0, readOnly: false, data: noBytes };
+    await containers.placeFile({ ...file, id }, never);
+    const spec = { ...started(id, ["sh", "-c", script]), messagePath: path };
+    await containers.start(spec, never);
+    const output = new Output();
+    await containers.follow(id, 0, output, never);
+    const { message } = await output.over;
+    await containers.remove(id, never);
+    return message && Buffer.from(message).toString();
+  };
+  t.is(await said("says", `echo because > ${path}; exit 3`), "because\n");
+  t.is(await said("silent", "exit 3"), undefined);
+  t.is((await said("much", `seq 1 3000 > ${path}`))?.length, 4096);
+  // Nothing of the guest, and nothing of the image, can be had by it.
+  const busybox = "/bin/busybox";
+  const swap = `${busybox} ln -s /etc/passwd /dev/new; ${busybox} mv /dev/new ${path}`;
+  t.is(await said("swaps", `${swap}; ${busybox} rm ${path}; echo own > ${path}`), "own\n");
+  const over = `${busybox} umount ${path}; ${busybox} rm ${path}; ${busybox} ln -s /etc/passwd`;
+  t.is(await said("unmounts", `echo own > ${path}; ${over} ${path}`), "own\n");
   await nothingLeft(t);
 });
 

@@ -69,6 +69,24 @@ export function guestMounts(
     });
 }
 
+/**
+ * The file of the host that is mounted at a path to be written to; undefined when there is none.
+ * Throws as `guestMounts` does.
+ */
+export function messageFileOf(
+  mounts: readonly Mount[],
+  path: string,
+  within: readonly string[],
+): string | undefined {
+  const i = mounts.findIndex(
+    (mount, at) => !mount.readonly && targetOf(mount, `config.mounts[${at}]`) === path,
+  );
+  const field = `config.mounts[${i}].host_path`;
+  const found = mounts[i];
+  if (found === undefined) return undefined;
+  return sourceOf(found.hostPath, { within, setting: "cri.mount_paths", field });
+}
+
 /** What of the host may be copied, by which setting, and the field that asks for it. */
 interface Allowed {
   readonly within: readonly string[];

@@ -43,6 +43,8 @@ export interface ContainerPlan {
     readonly hostPath: string;
     readonly readonly: boolean;
   }[];
+  /** kubelet's file for what the container says last. */
+  readonly messageFile?: string;
   readonly stopSignal: number;
   /** Its input ends with the first who is attached. */
   readonly stdinOnce?: boolean;

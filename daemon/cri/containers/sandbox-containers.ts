@@ -25,6 +25,7 @@ import { FollowedContainer } from "./followed-container.ts";
 import type { GuestMount } from "./guest-mounts.ts";
 import { makeInMachine, takeFromMachine } from "./make-container.ts";
 import { asStored, containersOf, guestMs, machineOf, wrongState } from "./machine-of.ts";
+import { writeMessage } from "./termination-message.ts";
 import {
   type ContainerPlan,
   type ContainerRow,
@@ -403,8 +404,21 @@ export class SandboxContainers implements AsyncDisposable {
       if (this.#over.signal.aborted) return;
       if (end === "lost") this.#end(row.id, lost, "The guest has lost the container");
       else if (end === "gone") this.#asItIs(row);
-      else this.#end(row.id, end);
+      else {
+        this.#say(row, end);
+        this.#end(row.id, end);
+      }
     });
+  }
+
+  /** kubelet reads the message as soon as it sees the end. */
+  #say({ id, plan: { messageFile } }: ContainerRow, { message }: ProcessEnd): void {
+    if (messageFile === undefined || message === undefined) return;
+    try {
+      writeMessage(messageFile, message);
+    } catch (thrown) {
+      this.#parts.log.warn({ err: thrown, container: id }, "A termination message is lost");
+    }
   }
 
   /** Waits for the end of a container, at most so long, and no longer than the caller. */

@@ -5,6 +5,7 @@ import type {
   ContainerVolume,
   CreateContainer,
 } from "../../protocol/container-messages.ts";
+import { noBytes } from "../../protocol/bytes.ts";
 import { makeDirectories, readText, writeFile } from "../files.ts";
 import { hostname } from "../machine.ts";
 import { hostsText } from "../main-process/host-files.ts";
@@ -73,6 +74,8 @@ export function openShelf(): void {
 export class ContainerRoot {
   readonly #directory: string;
   #files = 0;
+  /** Where the files are that were laid over the image's, by their paths in the container. */
+  readonly #laid = new Map<string, string>();
   /** Directories of its own that become read-only when all files are in them. */
   readonly #sealed: string[] = [];
 
@@ -124,6 +127,16 @@ export class ContainerRoot {
   /** Lays a file over that of the image. */
   place({ path, readOnly, data, ...owner }: ContainerFile): void {
     this.#layOver(path, data, owner, readOnly);
+  }
+
+  /**
+   * The beginning of a file that was laid, as it is now. The container can neither remove it nor
+   * put a link in its place: something is mounted there.
+   */
+  beginning(path: string, limit: number): Uint8Array {
+    const file = this.#laid.get(path);
+    const bytes = new Uint8Array(limit);
+    return file === undefined ? noBytes : bytes.slice(0, sys.readSmall(file, bytes));
   }
 
   /** Lays a directory over one of the image. */
@@ -228,6 +241,7 @@ export class ContainerRoot {
 
   #layOver(path: string, data: Uint8Array, owner: Owner = ofRoot, readOnly = false): void {
     const file = this.#newFile();
+    this.#laid.set(path, file);
     writeFile(file, data);
     setOwner(file, openFlag.write, owner);
     this.#makeFile(path);

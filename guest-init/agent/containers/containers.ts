@@ -19,6 +19,7 @@ import {
 import {
   encodeFollowedMain,
   encodeMainEnded,
+  messageLimit,
   type ProcessEnd,
 } from "../../protocol/main-process.ts";
 import type { Loop } from "../loop.ts";
@@ -180,7 +181,7 @@ export class Containers {
       ended: (at, end) =>
         report(
           command.containerEnded,
-          encodeMainEnded({ id: spec.id, at, end: this.#endOf(spec.id, end) }),
+          encodeMainEnded({ id: spec.id, at, end: this.#lastOf(container, spec, end) }),
         ),
     });
     root.mark(spawned.pid);
@@ -265,6 +266,14 @@ export class Containers {
     const wasKilled = "signal" in end ? end.signal === kill : end.code === 128 + kill;
     if (!wasKilled || (this.#groupOf(id)?.usage.oomKills ?? 0) === 0) return end;
     return { ...end, outOfMemory: true };
+  }
+
+  /** Its end with its message. */
+  #lastOf({ id, root }: Container, { messagePath }: StartContainer, end: ProcessEnd): ProcessEnd {
+    const known = this.#endOf(id, end);
+    if (messagePath === undefined) return known;
+    const message = root.beginning(messagePath, messageLimit);
+    return message.length === 0 ? known : { ...known, message };
   }
 
   #stateOf(id: string, process: KeptProcess | undefined): ContainerState {

@@ -216,6 +216,8 @@ const mainMessages: Target = {
     chosen(5, json({ id: "start-1", at: 512, signal: 9 })),
     chosen(5, json({ id: "start-1", at: 512, signal: 9, outOfMemory: true })),
     chosen(5, json({ id: "start-1", at: 512, code: 137, outOfMemory: true })),
+    chosen(5, json({ id: "start-1", at: 512, code: 1, message: "0aff" })),
+    chosen(5, json({ id: "start-1", at: 512, code: 1, message: "0Af" })),
     chosen(5, json({ id: "start-1", at: 512, signal: 9, code: 3 })),
     chosen(6, json({ args: ["sh", "-c"], path: "/bin", workdir: "/" })),
     chosen(6, json({ args: [], workdir: "/" })),

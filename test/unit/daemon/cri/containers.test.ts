@@ -8,6 +8,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -147,6 +148,45 @@ test("a container goes its way: create, start, log, end, remove", async (t) => {
   await cri.stopContainer({ containerId });
   await t.throwsAsync(cri.containerStatus({ containerId }), { code: Code.NotFound });
   t.deepEqual(node.pods.find(podSandboxId).plan.disks, [], "the image's disk is out");
+});
+
+test("kubelet's file has what a container says last, unless another file is there by then", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const file = join(it.mounts, "last");
+  const mounts = [{ containerPath: "/dev/termination-log", hostPath: file }];
+  for (const [message, wanted] of [
+    [Buffer.from("why"), "why"],
+    [undefined, "before"],
+  ] as const) {
+    writeFileSync(file, "before");
+    const { containerId } = await cri.createContainer(
+      asked(it.podSandboxId, { mounts, metadata: { name: `says-${wanted}` } }),
+    );
+    await cri.startContainer({ containerId });
+    t.is(node.containers.messagePaths.at(-1), "/dev/termination-log");
+    node.containers.end(containerId, { code: 1, ...(message && { message }) });
+    await until("its end", async () => {
+      const { status } = await cri.containerStatus({ containerId });
+      return status?.state === ContainerState.CONTAINER_EXITED;
+    });
+    t.is(readFileSync(file, "utf8"), wanted);
+  }
+  const { containerId } = await cri.createContainer(
+    asked(it.podSandboxId, { mounts, metadata: { name: "linked" } }),
+  );
+  await cri.startContainer({ containerId });
+  const other = join(it.mounts, "other");
+  writeFileSync(other, "another's");
+  rmSync(file);
+  symlinkSync(other, file);
+  node.containers.end(containerId, { code: 1, message: Buffer.from("mine") });
+  await until("its end", async () => {
+    const { status } = await cri.containerStatus({ containerId });
+    return status?.state === ContainerState.CONTAINER_EXITED;
+  });
+  t.is(readFileSync(other, "utf8"), "another's");
+  t.true(it.rig.logged.some((line) => line.includes("termination message")));
 });
 
 test("a container that is not there is found by none", async (t) => {
@@ -399,6 +439,9 @@ test("a container is limited when it starts, and later, and says what it uses", 
   t.is(stats?.cpu?.usageCoreNanoSeconds?.value, 1_500_000n);
   t.is(stats?.memory?.workingSetBytes?.value, 4096n);
   t.is((await cri.listContainerStats({})).stats.length, 1);
+  const { stats: ofPod } = await cri.podSandboxStats({ podSandboxId: it.podSandboxId });
+  t.is(ofPod?.linux?.containers[0]?.attributes?.id, containerId);
+  t.is(ofPod?.linux?.containers[0]?.memory?.usageBytes?.value, 8192n);
   node.failing.add("container usage");
   t.is((await cri.containerStats({ containerId })).stats?.cpu, undefined, "the guest is silent");
   node.failing.clear();

@@ -8,6 +8,7 @@ import type { ImageService, RuntimeService } from "../../../../daemon/cri/gen/cr
 import type { PullOptions } from "../../../../daemon/images/image-jobs.ts";
 import { Images } from "../../../../daemon/images/images.ts";
 import { systemClock } from "../../../../core/clock.ts";
+import { withNic } from "../../../../daemon/pods/store/pod-plan.ts";
 import { serveCri } from "../../../../daemon/cri/serve-cri.ts";
 import { openCri } from "../../../lab/cri/client.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
@@ -25,6 +26,13 @@ export interface CriRig extends AsyncDisposable {
 }
 
 type CriPull = PullOptions & { readonly reference: string };
+
+/** Every tap has sent 10 bytes to the host, and got 20 from it. */
+const countedTaps = (node: Node) =>
+  withNic(node.pods.list().flatMap(({ plan }) => plan.interfaces)).map(({ nic }) => ({
+    name: nic.tap,
+    counters: { rxBytes: 10n, txBytes: 20n, rxErrors: 1n, txErrors: 2n },
+  }));
 
 /** With the configuration of an earlier one, podnetd starts again on its state. */
 export async function startCri(config = configuration({})): Promise<CriRig> {
@@ -48,6 +56,7 @@ export async function startCri(config = configuration({})): Promise<CriRig> {
   const parts = {
     ...node,
     config,
+    netlink: { answers: () => Promise.resolve(countedTaps(node)) },
     networks: { list: () => node.definitions },
     qemu: { missing: () => undefined },
     images: images,

@@ -84,6 +84,14 @@ test("lists are of what the filter names, all of it", async (t) => {
   const { podSandboxId: two } = await rig.cri.runPodSandbox(
     nginx({ metadata, labels: { app: "db" } }),
   );
+  const { stats: alive } = await rig.cri.podSandboxStats({ podSandboxId: two });
+  t.is(alive?.linux?.memory?.usageBytes?.value, 4096n);
+  const { network } = alive?.linux ?? {};
+  t.is(network?.defaultInterface?.name, "eth0");
+  t.is(network?.interfaces.length, 1);
+  t.is(network?.defaultInterface?.rxBytes?.value, 20n, "what the host sent, the pod received");
+  t.is(network?.defaultInterface?.txBytes?.value, 10n);
+  t.is(network?.defaultInterface?.rxErrors?.value, 2n);
   await rig.cri.stopPodSandbox({ podSandboxId: two });
   const ids = async (filter: object) =>
     (await rig.cri.listPodSandbox({ filter })).items.map(({ id }) => id);
