@@ -109,6 +109,27 @@ const seeds: readonly object[] = [
   ofFile({ encoding: "base64", content: "?" }),
   ofFile({ encoding: "gzip" }),
   ofFile({ content: "text" }),
+  {
+    ...pod,
+    volumes: [{ name: "v" }, { name: "w", source: "/srv/a", format: "vfs" }],
+    containers: [
+      { ...container, restartPolicy: "never", volumes: [{ path: "/d", volume: "v" }] },
+      { image: "a", volumes: [{ path: "/e", detail: { name: "x", source: "/srv/b" } }] },
+    ],
+  },
+  { volumes: [{ name: "v", format: "raw" }] },
+  { volumes: [{ name: "v" }, { name: "v" }] },
+  inContainer({ volumes: [{ path: "/d", volume: "none" }] }),
+  inContainer({ volumes: [{ path: "/d", detail: { name: "" } }] }),
+  inContainer({ id: "a" }),
+  inContainer({ envs: [{ env: "A" }, { env: "A" }] }),
+  { interfaces: [{ id: "eth7" }] },
+  {
+    ...pod,
+    portmappingWhiteLists: { internalNetworks: ["10.0.0.0/8"], externalNetworks: ["::/0"] },
+  },
+  { id: 7 },
+  [],
 ];
 
 function readPod(bytes: Uint8Array): void {
@@ -203,6 +224,7 @@ export const hyperd: readonly Target[] = [
     seeds: [
       ...seeds.map((each) => chosen(0, json(each))),
       chosen(0, utf8("{")),
+      chosen(0, utf8('{"__proto__":{}}')),
       chosen(0, utf8(`[${"{},".repeat(4200)}{}]`)),
       ...mappings.map((each) => chosen(1, json(each))),
       ...["/v1.1.0/list?item=pod&pod=a", "/list", "/pod/web/portmappings/add", "/pod//a/b"].map(
