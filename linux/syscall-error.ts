@@ -51,8 +51,9 @@ export function checked(result: number, syscall: string, what: string): number {
 export function fileError(thrown: unknown, what: string, context: ErrorContext = {}): PodnetError {
   const { errno, syscall } = thrown as NodeJS.ErrnoException;
   if (errno === undefined) throw thrown;
+  // (Node's own functions have the number negative, its removal of directories does not.)
   // A program that cannot be started is named after the call.
-  return syscallError(syscall?.split(" ", 1)[0] ?? "open", -errno, what, {
+  return syscallError(syscall?.split(" ", 1)[0] ?? "open", Math.abs(errno), what, {
     ...context,
     cause: thrown,
   });

@@ -1,15 +1,12 @@
 import { createHash, randomBytes } from "node:crypto";
 import {
   chmodSync,
-  chownSync,
   closeSync,
   constants,
   fstatSync,
   fsyncSync,
-  mkdirSync,
   openSync,
   renameSync,
-  rmSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { abortable } from "../../core/aborting.ts";
@@ -37,6 +34,7 @@ import type { ImagesConfig } from "../config/images.ts";
 import type { Database } from "../store/database.ts";
 import type { Images, StoredImageRow } from "./images.ts";
 import { type ImportSource, openSource } from "./import-source.ts";
+import { makeJobDirectory, removeJobDirectory, takeFile } from "./job-directory.ts";
 import { LayerCache } from "./layer-cache.ts";
 import { noRoom } from "./no-room.ts";
 import { runWorker, workerCgroups, type WorkerHost } from "./run-worker.ts";
@@ -326,13 +324,13 @@ export class ImageJobs implements AsyncDisposable {
     names: readonly string[],
   ): StoredImageRow {
     const { db, images, clock } = this.#parts;
-    const fd = perform("file", "open made image", () =>
-      openSync(made, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
-    );
-    try {
-      const { nlink, size } = fstatSync(fd);
-      if (!fstatSync(fd).isFile() || nlink !== 1)
+    const fd = perform("file", "open made image", () => {
+      if (!takeFile(made))
         throw new PodnetError("INTERNAL", "The program podnet-images made no plain file");
+      return openSync(made, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    });
+    try {
+      const { size } = fstatSync(fd);
       if (disk !== undefined) refuseBadDisk(fd, disk);
       const known = tryFind(images, digest);
       if (known === undefined) {
@@ -348,7 +346,6 @@ export class ImageJobs implements AsyncDisposable {
         } as const;
         putImage(db, { ...row, state: "storing" });
         perform("file", "store image", () => {
-          chownSync(made, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
           chmodSync(made, 0o600);
           fsyncSync(fd);
           renameSync(made, images.fileOf(digest));
@@ -419,11 +416,7 @@ export class ImageJobs implements AsyncDisposable {
 
   #makeDirectory(directory: string): void {
     const uid = this.#parts.worker.jail?.uid;
-    perform("file", "make job's directory", () => {
-      rmSync(directory, { recursive: true, force: true });
-      mkdirSync(directory, { recursive: true, mode: 0o700 });
-      if (uid !== undefined) chownSync(directory, uid, uid);
-    });
+    perform("file", "make job's directory", () => makeJobDirectory(directory, uid));
   }
 
   #directoryOf(id: string): string {
@@ -432,9 +425,7 @@ export class ImageJobs implements AsyncDisposable {
 
   async #removeJob({ id, cgroups, worker }: ImageJobRow): Promise<void> {
     await endWorker("podnet-images", worker, cgroups);
-    perform("file", "remove job's directory", () =>
-      rmSync(this.#directoryOf(id), { recursive: true, force: true }),
-    );
+    perform("file", "remove job's directory", () => removeJobDirectory(this.#directoryOf(id)));
     deleteJob(this.#parts.db, id);
   }
 

@@ -1,12 +1,7 @@
 import {
   chmodSync,
-  chownSync,
-  constants,
   linkSync,
   mkdirSync,
-  openSync,
-  closeSync,
-  fstatSync,
   readdirSync,
   renameSync,
   rmSync,
@@ -17,6 +12,7 @@ import { join } from "node:path";
 import { perform } from "../../core/effect.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import { blobName } from "../../images/registry/registry-files.ts";
+import { takeFile } from "./job-directory.ts";
 
 const blob = /^sha(?:256-[0-9a-f]{64}|512-[0-9a-f]{128})$/;
 
@@ -57,12 +53,11 @@ export class LayerCache {
     );
     for (const digest of wanted) {
       const file = join(from, blobName(digest));
-      if (isOwn(file))
-        perform("file", "keep layer", () => {
-          chownSync(file, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
-          chmodSync(file, 0o444);
-          renameSync(file, join(this.#directory, blobName(digest)));
-        });
+      perform("file", "keep layer", () => {
+        if (!isTaken(file)) return;
+        chmodSync(file, 0o444);
+        renameSync(file, join(this.#directory, blobName(digest)));
+      });
     }
     this.#shrink();
   }
@@ -91,17 +86,10 @@ export class LayerCache {
   }
 }
 
-/** A plain file with one name: the worker could have put anything there. */
-function isOwn(file: string): boolean {
-  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+/** Takes a layer from its worker; false if there is none, or no plain file. */
+function isTaken(file: string): boolean {
   try {
-    const fd = openSync(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    try {
-      const found = fstatSync(fd);
-      return found.isFile() && found.nlink === 1;
-    } finally {
-      closeSync(fd);
-    }
+    return takeFile(file);
   } catch {
     return false;
   }

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, renameSync, statSync } from "node:fs";
+import { chmodSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { abortError } from "../../core/aborting.ts";
 import { perform } from "../../core/effect.ts";
@@ -9,12 +9,13 @@ import { treePlace } from "../../hypervisor/jail/argv.ts";
 import { ranOutOfMemory } from "../../hypervisor/jail/cgroup.ts";
 import { startWorker, type Worker } from "../../hypervisor/process/worker-program.ts";
 import { findProgram } from "../../linux/processes/command.ts";
+import { takeFile } from "./job-directory.ts";
 import { outOfMemory, type WorkerHost } from "./run-worker.ts";
 import { roomMissing } from "./no-room.ts";
 
 export interface Packing {
   readonly host: WorkerHost;
-  /** A directory of the program's user, where it writes. */
+  /** A directory where the program writes: `makeJobDirectory`. */
   readonly directory: string;
   readonly cgroups: readonly CgroupPlan[];
   /** Bytes that the archive may have. */
@@ -82,7 +83,7 @@ export async function packDirectory(from: string, to: string, packing: Packing):
   }
   perform("file", "take archive of directory", () => {
     const made = join(directory, archive);
-    chownSync(made, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
+    if (!takeFile(made)) throw new PodnetError("INTERNAL", "The command tar made no plain file");
     chmodSync(made, 0o600);
     renameSync(made, to);
   });

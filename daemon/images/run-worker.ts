@@ -41,7 +41,7 @@ export const workerCgroups = ({ jail }: WorkerHost, job: string): readonly Cgrou
 export interface WorkerRun {
   readonly host: WorkerHost;
   readonly job: ImageJob;
-  /** Its own, and its user's. */
+  /** Its own: `makeJobDirectory`. */
   readonly directory: string;
   /** The archive to read. */
   readonly fd: number | undefined;

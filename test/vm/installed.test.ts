@@ -111,6 +111,20 @@ test("a pod of the installed podnet is on the network, and every check finds it 
   t.regex(await host.sh("podnet verify web"), /checks, all as recorded/);
 });
 
+test("the service imports an image, and starts again after a pull that failed", async (t) => {
+  t.timeout(120_000);
+  await host.sh("mkdir -p /root/files/etc && echo here >/root/files/etc/text");
+  await host.sh(
+    "tar -C /root/files -cf /root/files.tar . && podnet image import /root/files.tar app:1",
+  );
+  const { code, output } = await host.attempt("podnet image pull localhost:1/app:2");
+  t.not(code, 0);
+  t.regex(output, /REGISTRY_UNREACHABLE/);
+  t.is(await host.sh("ls /var/lib/podnet/image-store/jobs"), "", "jobs leave nothing");
+  await host.sh("systemctl restart podnetd");
+  t.regex(await host.sh("podnet image list"), /^app:1 /m);
+});
+
 test("an upgrade replaces podnetd and keeps the configuration and the pod's connections", async (t) => {
   const [podnetdBefore, machinesBefore] = [await pid(), await machines()];
   const pings = host.sh("ping -q -i 0.05 -c 100 -W 2 192.168.123.9");

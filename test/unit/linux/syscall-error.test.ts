@@ -23,3 +23,10 @@ test("what the caller advises comes before what is said of any call", (t) => {
   t.is(syscallError("open", errno, "Cannot open it", { hint }).hint, hint);
   t.is(syscallError("open", errno, "Cannot open it").hint, errnoHint("EACCES"));
 });
+
+test("the number of an error has a name, also where Node gives it without its minus", (t) => {
+  for (const errno of [13, -13]) {
+    const { message } = fileError(Object.assign(new Error(), { errno, syscall: "rm" }), "Cannot");
+    t.is(message, "Cannot: rm failed with EACCES");
+  }
+});
