@@ -13,6 +13,22 @@ export interface ServiceSpec {
   readonly select?: Readonly<Record<string, string>>;
   /** By what connections are of one backend. Absent: by nothing. */
   readonly affinity?: "client";
+  /** Absent: backends are not asked. */
+  readonly check?: BackendCheck;
+}
+
+/** How backends are asked whether they serve. */
+export interface BackendCheck {
+  /** What is asked for by HTTP. Absent: a TCP connection is enough. */
+  readonly path?: string;
+  /** Absent: the backend's own. */
+  readonly port?: number;
+  readonly intervalS: number;
+  readonly timeoutS: number;
+  /** Good answers in a row that make a backend healthy again. */
+  readonly rise: number;
+  /** Bad answers in a row that make it unhealthy. */
+  readonly fall: number;
 }
 
 /** Changes of single backends, every field checked by itself. */

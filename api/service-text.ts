@@ -20,6 +20,43 @@ export interface BackendText {
   readonly port: number;
 }
 
+/** One `BackendCheck` of the API, as people write it. */
+export interface BackendCheckText {
+  readonly path: string;
+  readonly port?: number;
+  readonly intervalS?: number;
+  readonly timeoutS?: number;
+  readonly rise?: number;
+  readonly fall?: number;
+}
+
+const checkKeys = {
+  port: "port",
+  interval: "intervalS",
+  timeout: "timeoutS",
+  rise: "rise",
+  fall: "fall",
+} as const;
+
+/** Reads `tcp` or `/PATH`, with `,port=`, `,interval=`, `,timeout=`, `,rise=` and `,fall=`. */
+export function parseBackendCheck(text: string, field = "check"): BackendCheckText {
+  const [kind = "", ...settings] = text.split(",");
+  const found = settings.map((setting) => {
+    const [, key = "", value] = /^([a-z]{1,10})=([0-9]{1,5})$/.exec(setting) ?? [];
+    return [Object.hasOwn(checkKeys, key) ? key : undefined, Number(value)] as const;
+  });
+  const isKnown = found.every(([key]) => key !== undefined);
+  const isOnce = new Set(found.map(([key]) => key)).size === found.length;
+  if (!(kind === "tcp" || kind.startsWith("/")) || !isKnown || !isOnce)
+    throw invalid(
+      field,
+      `"${printable(text)}" is not a check`,
+      "Write tcp or /PATH, then ,port= ,interval= ,timeout= ,rise= and ,fall=, such as /healthz,interval=5,fall=2",
+    );
+  const values = found.map(([key, value]) => [checkKeys[key as keyof typeof checkKeys], value]);
+  return { path: kind === "tcp" ? "" : kind, ...Object.fromEntries(values) };
+}
+
 /** Longest text that can mean anything: a pod's name, a port and a weight. */
 const longest = 80;
 

@@ -9,7 +9,13 @@ import {
 import { isUnroutable } from "../../core/special-addresses.ts";
 import { checkCount, invalid } from "../fields.ts";
 import type * as wire from "../gen/podnet/v1/service_service_pb.ts";
-import type { BackendChange, BackendSpec, ServicePortSpec, ServiceSpec } from "../service-spec.ts";
+import type {
+  BackendChange,
+  BackendCheck,
+  BackendSpec,
+  ServicePortSpec,
+  ServiceSpec,
+} from "../service-spec.ts";
 import { validateLabels } from "./validate.ts";
 
 const most = { ports: 32, backends: 1024, weight: 100 } as const;
@@ -36,6 +42,7 @@ export function validateService(
     backends: validateBackends(spec.backends, ports.length),
     ...(Object.keys(select).length === 0 ? {} : { select }),
     ...validateAffinity(spec.affinity),
+    ...validateCheck(spec.check, ports),
   };
 }
 
@@ -174,3 +181,54 @@ const ownPort = (field: string): Error =>
     "A backend has a port of its own only where the service has one port",
     "Leave it out, or make a service for each port",
   );
+
+/** What a check may be, and is unless said. */
+const bounds = {
+  intervalS: { field: "interval_s", usual: 10, most: 3600, unit: " seconds" },
+  timeoutS: { field: "timeout_s", usual: 2, most: 60, unit: " seconds" },
+  rise: { field: "rise", usual: 2, most: 10, unit: " answers" },
+  fall: { field: "fall", usual: 3, most: 10, unit: " answers" },
+} as const;
+
+/** A path of HTTP, with a query: nothing of it ends the line or the header. */
+const path = /^\/[!-~]{0,255}$/;
+
+/** Checks how backends of a service with these ports are to be asked. */
+function validateCheck(
+  asked: wire.BackendCheck | undefined,
+  ports: readonly ServicePortSpec[],
+): Pick<ServiceSpec, "check"> {
+  if (asked === undefined) return {};
+  if (asked.path !== "" && !path.test(asked.path))
+    throw invalid(
+      "check.path",
+      `"${printable(asked.path)}" is not a path of HTTP`,
+      "Give one such as /healthz: at most 256 ASCII characters without spaces",
+    );
+  if (asked.port > 65_535)
+    throw invalid("check.port", `${asked.port} is not a port`, "Use 1 to 65535");
+  if (asked.port === 0 && !ports.some(({ protocol }) => protocol === "tcp"))
+    throw invalid(
+      "check.port",
+      "The service has no TCP port by which its backends could be asked",
+      "Give the check a TCP port of the backends, or leave it out",
+    );
+  const [intervalS, timeoutS] = [bounded(asked, "intervalS"), bounded(asked, "timeoutS")];
+  const check: BackendCheck = {
+    ...(asked.path !== "" && { path: asked.path }),
+    ...(asked.port !== 0 && { port: asked.port }),
+    intervalS,
+    timeoutS,
+    rise: bounded(asked, "rise"),
+    fall: bounded(asked, "fall"),
+  };
+  return { check };
+}
+
+function bounded(asked: wire.BackendCheck, key: keyof typeof bounds): number {
+  const { field, usual, most, unit } = bounds[key];
+  const value = asked[key];
+  if (value > most)
+    throw invalid(`check.${field}`, `${value}${unit} are too many`, `Use 1 to ${most}`);
+  return value === 0 ? usual : value;
+}

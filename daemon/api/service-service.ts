@@ -54,7 +54,7 @@ const planView = ({
 
 const serviceView = (service: ServiceNow): wire.Service => {
   const { name, network, addresses, ports, backends, select = {}, endpoints, notices } = service;
-  const { affinity = "" } = service;
+  const { affinity = "", check } = service;
   return create(wire.ServiceSchema, {
     name,
     network,
@@ -65,5 +65,6 @@ const serviceView = (service: ServiceNow): wire.Service => {
     endpoints: endpoints.map((each) => ({ ...each })),
     notices: [...notices],
     affinity,
+    ...(check && { check }),
   });
 };

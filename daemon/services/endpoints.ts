@@ -27,6 +27,9 @@ export interface Endpoint {
   readonly weight: number;
   /** In place of the target of the service's one port. */
   readonly port?: number;
+  /** Where backends are asked. */
+  readonly health?: "healthy" | "unhealthy" | "unknown";
+  readonly healthReason?: string;
 }
 
 /** The pods and containers that run. A paused pod does not answer. */
@@ -116,14 +119,33 @@ export function desiredService(
       number,
       protocol,
       port,
-      backends: endpoints.map(({ address, weight, port: given = target }) => ({
-        address,
-        weight,
-        port: given,
+      backends: endpoints.map((each) => ({
+        address: each.address,
+        weight: weightNow(each, endpoints),
+        port: each.port ?? target,
       })),
     })),
   };
 }
+
+/**
+ * A backend that does not serve gets no new connections while another of its family does. Where
+ * none does all get them, as before: a check that fails everywhere may be what is wrong. Pure.
+ */
+const weightNow = ({ address, weight, health }: Endpoint, all: readonly Endpoint[]): number =>
+  health === "unhealthy" &&
+  all.some((each) => isServing(each) && familyOf(each.address) === familyOf(address))
+    ? 0
+    : weight;
+
+const isServing = ({ weight, health }: Endpoint): boolean => weight > 0 && health !== "unhealthy";
+
+/** Where a backend is asked: the check's own port, the backend's, or the first of TCP. Pure. */
+export const checkedPort = (
+  { check, ports }: Pick<ServiceDefinition, "check" | "ports">,
+  endpoint: Endpoint,
+): number | undefined =>
+  check?.port ?? endpoint.port ?? ports.find(({ protocol }) => protocol === "tcp")?.target;
 
 /** What of a service is not as its user may expect, a sentence each. Pure. */
 export function noticesOf(
@@ -134,7 +156,9 @@ export function noticesOf(
   const own = networks.find((each) => each.name === network);
   if (own === undefined)
     return [`There is no network "${network}" any more: nothing reaches "${name}"`];
-  if (endpoints.some(({ weight }) => weight > 0)) return [];
+  if (endpoints.some(isServing)) return [];
+  if (endpoints.some(({ weight }) => weight > 0))
+    return [`All backends of "${name}" fail its check: they get connections all the same`];
   const refused = `connections to it are refused`;
   if (own.isolated)
     return [`Pods of isolated network "${network}" are no backends of "${name}": ${refused}`];

@@ -21,6 +21,8 @@ export interface ServiceRulesParts {
   /** The services as the host is to have them now. */
   readonly desired: () => readonly ServiceDesired[];
   readonly hasAny: () => boolean;
+  /** Called when what services lead to may have changed, after each write. */
+  readonly written: () => void;
 }
 
 /**
@@ -77,7 +79,12 @@ export class ServiceRules implements AsyncDisposable {
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(changeMs)]);
     let desired: readonly ServiceDesired[] = [];
     this.#written = undefined;
-    await network.apply({ kind: "services", now: () => (desired = this.#parts.desired()) }, signal);
+    try {
+      const now = () => (desired = this.#parts.desired());
+      await network.apply({ kind: "services", now }, signal);
+    } finally {
+      this.#parts.written();
+    }
     this.#written = desired;
   }
 

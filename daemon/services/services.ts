@@ -16,12 +16,16 @@ import { KeyedLock } from "../reconcile/keyed-lock.ts";
 import type { Database } from "../store/database.ts";
 import { changeBackends } from "./change-backends.ts";
 import {
+  type Candidate,
+  checkedPort,
   desiredService,
   type Endpoint,
   endpointsOf,
   listCandidates,
   noticesOf,
 } from "./endpoints.ts";
+import { type Checked, HealthChecks, type HealthChecksParts } from "./health/health-checks.ts";
+import { unasked } from "./health/verdict.ts";
 import { planService } from "./plan-service.ts";
 import { ServiceRules } from "./service-rules.ts";
 import {
@@ -44,6 +48,8 @@ export interface ServicesParts {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
+  /** How a backend is asked; by a connection unless given. */
+  readonly probe?: HealthChecksParts["probe"];
 }
 
 /** A service with where it leads to now. */
@@ -59,6 +65,7 @@ export interface ServiceNow extends ServiceDefinition {
 export class Services implements AsyncDisposable {
   readonly #parts: ServicesParts;
   readonly #rules: ServiceRules;
+  readonly #health: HealthChecks;
   /** By name: what is undone must not be what another call has changed since. */
   readonly #changes = new KeyedLock<string>();
 
@@ -71,6 +78,12 @@ export class Services implements AsyncDisposable {
       log,
       desired: () => this.desired(),
       hasAny: () => hasServices(db),
+      written: () => this.#health.follow(this.#checked()),
+    });
+    this.#health = new HealthChecks({
+      log,
+      changed: () => this.#rules.request(),
+      ...(parts.probe && { probe: parts.probe }),
     });
   }
 
@@ -166,7 +179,7 @@ export class Services implements AsyncDisposable {
     if (config.disableIptables || !hasServices(db)) return [];
     const [candidates, all] = [listCandidates(db), networks.list()];
     return listServices(db).flatMap(
-      (each) => desiredService(each, endpointsOf(each, candidates, all), all) ?? [],
+      (each) => desiredService(each, this.#endpointsOf(each, candidates, all), all) ?? [],
     );
   }
 
@@ -187,6 +200,7 @@ export class Services implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#rules[Symbol.asyncDispose]();
+    this.#health[Symbol.dispose]();
   }
 
   #find(name: string): ServiceDefinition {
@@ -200,8 +214,34 @@ export class Services implements AsyncDisposable {
 
   #now(definition: ServiceDefinition, candidates = listCandidates(this.#parts.db)): ServiceNow {
     const networks = this.#parts.networks.list();
-    const endpoints = endpointsOf(definition, candidates, networks);
+    const endpoints = this.#endpointsOf(definition, candidates, networks);
     return { ...definition, endpoints, notices: noticesOf(definition, endpoints, networks) };
+  }
+
+  /** The backends that are there, with what is known of their health. */
+  #endpointsOf(
+    definition: ServiceDefinition,
+    ...around: [readonly Candidate[], readonly NetworkDefinition[]]
+  ): readonly Endpoint[] {
+    const endpoints = endpointsOf(definition, ...around);
+    if (definition.check === undefined) return endpoints;
+    return endpoints.map((each): Endpoint => {
+      const [checked] = checkedOf(definition, each);
+      const { asked, healthy, why } = (checked && this.#health.of(checked)) ?? unasked;
+      const health = healthy ? (asked ? "healthy" : "unknown") : "unhealthy";
+      return { ...each, health, ...(why !== undefined && { healthReason: why }) };
+    });
+  }
+
+  /** The backends that are to be asked. */
+  #checked(): readonly Checked[] {
+    const { db, networks } = this.#parts;
+    const some = listServices(db).filter(({ check }) => check !== undefined);
+    if (some.length === 0) return [];
+    const [candidates, all] = [listCandidates(db), networks.list()];
+    return some.flatMap((service) =>
+      endpointsOf(service, candidates, all).flatMap((each) => checkedOf(service, each)),
+    );
   }
 
   #plan(spec: ServiceSpec, isNew: boolean, overlaps: readonly Overlap[]): ServiceDefinition {
@@ -264,3 +304,12 @@ export class Services implements AsyncDisposable {
     }
   }
 }
+
+/** A backend as it is asked; none of a service without a check. */
+const checkedOf = (service: ServiceDefinition, endpoint: Endpoint): readonly Checked[] => {
+  const { name, check } = service;
+  const port = checkedPort(service, endpoint);
+  return check === undefined || port === undefined
+    ? []
+    : [{ service: name, address: endpoint.address, port, check }];
+};

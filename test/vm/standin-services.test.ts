@@ -3,7 +3,7 @@ import { create as createMessage } from "@bufbuild/protobuf";
 import test, { type ExecutionContext } from "ava";
 import { ServiceSpecSchema } from "../../api/gen/podnet/v1/service_service_pb.ts";
 import { type ErrorCode, isPodnetError } from "../../core/errors.ts";
-import { parseBackend, parseServicePort } from "../../api/service-text.ts";
+import { parseBackend, parseBackendCheck, parseServicePort } from "../../api/service-text.ts";
 import { until } from "../lab/until.ts";
 import type { Rig } from "./daemon-rig.ts";
 import { create, joinStandInRig } from "./standin-rig.ts";
@@ -36,6 +36,7 @@ interface Asked {
   readonly addresses?: readonly string[];
   readonly network?: string;
   readonly affinity?: string;
+  readonly check?: string;
 }
 
 const specOf = (name: string, { ports = ["80"], backends = [], ...rest }: Asked) =>
@@ -47,6 +48,7 @@ const specOf = (name: string, { ports = ["80"], backends = [], ...rest }: Asked)
     addresses: [...(rest.addresses ?? [])],
     network: rest.network ?? "",
     affinity: rest.affinity ?? "",
+    ...(rest.check !== undefined && { check: parseBackendCheck(rest.check) }),
   });
 
 async function make(name: string, asked: Asked = {}) {
@@ -82,6 +84,35 @@ const addressOf = async (name: string): Promise<string> => {
 
 const label = (idOrName: string, set: Record<string, string>, remove: string[] = []) =>
   rig.client.pods.label({ idOrName, set, remove });
+
+test.serial(
+  "backends that do not answer are shown, and get connections where none does",
+  async (t) => {
+    t.teardown(clear);
+    await create(rig.client, "one");
+    const one = await addressOf("one");
+    const check = "/healthz,port=9000,interval=1,timeout=1,fall=1";
+    const made = await make("web", { backends: ["one"], check });
+    t.is(made.check?.rise, 2, "what is in force is shown whole");
+    // (A machine that stands in has no kernel that would answer.)
+    await until("a bad answer", async () => {
+      const { service } = await rig.client.services.get({ name: "web" });
+      return service?.endpoints[0]?.health === "unhealthy";
+    });
+    const { service } = await rig.client.services.get({ name: "web" });
+    t.regex(
+      service?.endpoints[0]?.healthReason ?? "",
+      /^(?:connection failed|no answer within 1 s)/,
+    );
+    t.regex(service?.notices.join() ?? "", /^All backends of "web" fail its check/);
+    t.deepEqual(await slots(), [`${one} . 80`]);
+    await refused(t, "INVALID_ARGUMENT", "check.port", { ports: ["53/udp"], check: "tcp" });
+    await refused(t, "INVALID_ARGUMENT", "check.path", { check: "/a b" });
+    await refused(t, "INVALID_ARGUMENT", "check.path", { check: "/\r\nX: y" });
+    await refused(t, "INVALID_ARGUMENT", "check.timeout_s", { check: "tcp,timeout=61" });
+    await refused(t, "INVALID_ARGUMENT", "check.fall", { check: "tcp,fall=11" });
+  },
+);
 
 test.serial("a service follows the pods that its labels and names choose", async (t) => {
   t.teardown(clear);

@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import type { Command } from "commander";
 import {
+  BackendCheckSchema,
   type Service,
   type ServiceBackend,
   ServiceBackendSchema,
@@ -8,7 +9,7 @@ import {
   ServicePortSchema,
   ServiceSpecSchema,
 } from "../../../api/gen/podnet/v1/service_service_pb.ts";
-import { parseBackend, parseServicePort } from "../../../api/service-text.ts";
+import { parseBackend, parseBackendCheck, parseServicePort } from "../../../api/service-text.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { collect, parsePairs } from "../../parse.ts";
 
@@ -18,6 +19,7 @@ export interface ServiceFlags {
   readonly backend?: readonly string[];
   readonly select?: readonly string[];
   readonly affinity?: string;
+  readonly check?: string;
 }
 
 export interface ChangeFlags extends ServiceFlags {
@@ -40,6 +42,10 @@ export const addServiceFlags = (command: Command): Command =>
     )
     .option("--select <key=value>", "pods that have all these labels are backends too", collect)
     .option("--affinity <client|none>", "client: one address's connections go to one backend")
+    .option(
+      "--check <check>",
+      "tcp, /PATH or none, with ,port= ,interval= ,timeout= ,rise= ,fall=: whether backends serve",
+    )
     .option("--address <ip>", "its address, of service_cidrs; repeatable", collect);
 
 const portsOf = (texts: readonly string[] = []) =>
@@ -52,7 +58,7 @@ const backendsOf = (texts: readonly string[] = []) =>
 export const specOf = (
   name: string,
   network: string | undefined,
-  { address = [], port, backend, select = [], affinity = "" }: ServiceFlags,
+  { address = [], port, backend, select = [], affinity = "", check }: ServiceFlags,
 ): ServiceSpec =>
   create(ServiceSpecSchema, {
     name,
@@ -62,14 +68,18 @@ export const specOf = (
     backends: backendsOf(backend),
     select: parsePairs("--select", select),
     affinity: affinityOf(affinity),
+    ...checkOf(check),
   });
+
+const checkOf = (text = "none") =>
+  text === "none" ? {} : { check: create(BackendCheckSchema, parseBackendCheck(text)) };
 
 const affinityOf = (text: string): string => (text === "none" ? "" : text);
 
 /** What a service becomes: what no flag names stays, and `none` empties a list. */
 export function changedSpec(service: Service | undefined, flags: ChangeFlags): ServiceSpec {
   const { name = "", network = "", addresses = [] } = service ?? {};
-  const { ports = [], backends = [], select = {}, affinity = "" } = service ?? {};
+  const { ports = [], backends = [], select = {}, affinity = "", check } = service ?? {};
   const given = <T>(
     texts: readonly string[] | undefined,
     was: T,
@@ -91,6 +101,7 @@ export function changedSpec(service: Service | undefined, flags: ChangeFlags): S
     backends: [...kept.filter((each) => !isAdded(each)), ...added],
     select: given(flags.select, select, (some) => parsePairs("--select", some)),
     affinity: flags.affinity === undefined ? affinity : affinityOf(flags.affinity),
+    ...(flags.check === undefined ? check && { check } : checkOf(flags.check)),
   });
 }
 
@@ -107,8 +118,8 @@ function refuseMissing(removed: readonly string[], backends: readonly ServiceBac
 
 /** Single backends that change; undefined where the flags ask for more than that. */
 export function backendChange({ addBackend, removeBackend, ...more }: ChangeFlags) {
-  const { port, backend, select, address, affinity } = more;
-  if ([port, backend, select, address, affinity].some((each) => each !== undefined))
+  const { port, backend, select, address, affinity, check } = more;
+  if ([port, backend, select, address, affinity, check].some((each) => each !== undefined))
     return undefined;
   return { set: backendsOf(addBackend), remove: [...(removeBackend ?? [])] };
 }

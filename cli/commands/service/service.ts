@@ -22,6 +22,7 @@ some. See docs/how-to/services.md.
 Examples:
   podnet service create web --port 80:8080 --select app=web
   podnet service create db --port 5432 --backend db1=3 --backend db2
+  podnet service create api --port 80:8080 --select app=api --check /healthz,interval=5
   podnet service create ext --port 443 --backend 192.0.2.10 --backend 192.0.2.11`;
 
 const updateExamples = `
@@ -109,8 +110,9 @@ function addUpdate(group: Command, context: Context): void {
     .option("--plan", "check it and show its rules; nothing changes")
     .addHelpText("after", updateExamples)
     .action(async (name: string, options: UpdateOptions) => {
-      const { port, backend, select, address, affinity, addBackend, removeBackend } = options;
-      const asked = [port, backend, select, address, affinity, addBackend, removeBackend];
+      const { port, backend, select, address, affinity, check } = options;
+      const { addBackend, removeBackend } = options;
+      const asked = [port, backend, select, address, affinity, check, addBackend, removeBackend];
       if (asked.every((each) => each === undefined))
         throw new PodnetError("INVALID_ARGUMENT", "No change is asked for", {
           hint: "Try: podnet service update --help",

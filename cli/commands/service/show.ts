@@ -1,4 +1,5 @@
 import {
+  type BackendCheck,
   type Service,
   type ServiceEndpoint,
   type ServicePort,
@@ -24,7 +25,7 @@ export async function printServices(
       network,
       addresses.join(", "),
       ports.map(portText).join(", "),
-      `${endpoints.filter(({ weight }) => weight > 0).length}`,
+      backendsText(endpoints),
     ].map(harmless),
   );
   io.stdout.write(table(["NAME", "NETWORK", "ADDRESS", "PORTS", "BACKENDS"], rows));
@@ -38,7 +39,7 @@ export async function printService(
 ): Promise<void> {
   if (output !== "table")
     return printDocument(io, output, document("Service", toPlain(ServiceSchema, service)));
-  const { name, network, addresses, ports, select, affinity, endpoints, notices } = service;
+  const { name, network, addresses, ports, select, affinity, check, endpoints, notices } = service;
   const labels = Object.entries(select).map(([key, value]) => `${key}=${value}`);
   const rows = [
     ["Name", name],
@@ -47,6 +48,7 @@ export async function printService(
     ["Ports", ports.map(portText).join(", ")],
     ["Selects", labels.join(", ") || "nothing"],
     ...(affinity === "" ? [] : [["Affinity", affinity]]),
+    ...(check === undefined ? [] : [["Check", checkText(check)]]),
     ...endpoints.map((each, i) => [i === 0 ? "Backends" : "", endpointText(each)]),
     ...notices.map((each) => ["Notice", each]),
   ] as [string, string][];
@@ -67,8 +69,24 @@ export async function printPlan(
 const portText = ({ protocol, port, targetPort }: ServicePort): string =>
   `${port}${targetPort === port ? "" : `:${targetPort}`}/${protocol}`;
 
-function endpointText({ pod, container, address, weight, port }: ServiceEndpoint): string {
+/** How many get new connections of those that may; all of them where none is healthy. */
+function backendsText(endpoints: readonly ServiceEndpoint[]): string {
+  const some = endpoints.filter(({ weight }) => weight > 0);
+  const ill = some.filter(({ health }) => health === "unhealthy").length;
+  return ill === 0 ? `${some.length}` : `${some.length}, ${ill} unhealthy`;
+}
+
+const checkText = ({ path, port, intervalS, timeoutS, rise, fall }: BackendCheck): string => {
+  const settings = { interval: intervalS, timeout: timeoutS, rise, fall };
+  const all = Object.entries(port === 0 ? settings : { port, ...settings });
+  return [path || "tcp", ...all.map(([key, value]) => `${key}=${value}`)].join(",");
+};
+
+function endpointText(endpoint: ServiceEndpoint): string {
+  const { pod, container, address, weight, port, health, healthReason } = endpoint;
   const at = port === 0 ? address : `${address} port ${port}`;
   const who = pod || container;
-  return `${who === "" ? at : `${who} (${at})`}, weight ${weight}`;
+  const why = healthReason === "" ? "" : ` (${healthReason})`;
+  const state = health === "" ? "" : `, ${health}${why}`;
+  return `${who === "" ? at : `${who} (${at})`}, weight ${weight}${state}`;
 }

@@ -1,11 +1,31 @@
 import type { Fault } from "../fault.ts";
 
 const unit = "test/unit/daemon/services/plan-service.test.ts";
+const health = "test/unit/daemon/services/health.test.ts";
 const kernel = "test/kernel/services.test.ts";
 const changes = "test/unit/daemon/services/services.test.ts";
 
 /** Services: where they lead, who reaches them, and that they open nothing. */
 export const servicesFaults: readonly Fault[] = [
+  {
+    kind: "bound",
+    name: "all backends are asked at once",
+    file: "daemon/services/health/health-checks.ts",
+    find: "while (this.#asking < mostAtOnce) {",
+    put: "while (this.#asking < mostAtOnce * 1000) {",
+    noticedBy: {
+      file: health,
+      title: "no more than 64 backends are asked at a time, and all in the end",
+    },
+  },
+  {
+    kind: "bound",
+    name: "a backend is unhealthy after too few bad answers",
+    file: "daemon/services/health/verdict.ts",
+    find: "if (against >= (good ? rise : fall))",
+    put: "if (against >= rise)",
+    noticedBy: { file: health, title: "so many answers in a row turn a verdict, and no fewer" },
+  },
   {
     kind: "undo",
     name: "a service whose rules the host refuses stays in the list",

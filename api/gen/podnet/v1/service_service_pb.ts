@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file podnet/v1/service_service.proto.
  */
 export const file_podnet_v1_service_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9wb2RuZXQvdjEvc2VydmljZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEiiAIKC1NlcnZpY2VTcGVjEgwKBG5hbWUYASABKAkSDwoHbmV0d29yaxgCIAEoCRIRCglhZGRyZXNzZXMYAyADKAkSJQoFcG9ydHMYBCADKAsyFi5wb2RuZXQudjEuU2VydmljZVBvcnQSKwoIYmFja2VuZHMYBSADKAsyGS5wb2RuZXQudjEuU2VydmljZUJhY2tlbmQSMgoGc2VsZWN0GAYgAygLMiIucG9kbmV0LnYxLlNlcnZpY2VTcGVjLlNlbGVjdEVudHJ5EhAKCGFmZmluaXR5GAcgASgJGi0KC1NlbGVjdEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiQgoLU2VydmljZVBvcnQSEAoIcHJvdG9jb2wYASABKAkSDAoEcG9ydBgCIAEoDRITCgt0YXJnZXRfcG9ydBgDIAEoDSJcCg5TZXJ2aWNlQmFja2VuZBILCgNwb2QYASABKAkSDwoHYWRkcmVzcxgCIAEoCRITCgZ3ZWlnaHQYAyABKA1IAIgBARIMCgRwb3J0GAQgASgNQgkKB193ZWlnaHQiwAIKB1NlcnZpY2USDAoEbmFtZRgBIAEoCRIPCgduZXR3b3JrGAIgASgJEhEKCWFkZHJlc3NlcxgDIAMoCRIlCgVwb3J0cxgEIAMoCzIWLnBvZG5ldC52MS5TZXJ2aWNlUG9ydBIrCghiYWNrZW5kcxgFIAMoCzIZLnBvZG5ldC52MS5TZXJ2aWNlQmFja2VuZBIuCgZzZWxlY3QYBiADKAsyHi5wb2RuZXQudjEuU2VydmljZS5TZWxlY3RFbnRyeRItCgllbmRwb2ludHMYByADKAsyGi5wb2RuZXQudjEuU2VydmljZUVuZHBvaW50Eg8KB25vdGljZXMYCCADKAkSEAoIYWZmaW5pdHkYCSABKAkaLQoLU2VsZWN0RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJgCg9TZXJ2aWNlRW5kcG9pbnQSCwoDcG9kGAEgASgJEhEKCWNvbnRhaW5lchgCIAEoCRIPCgdhZGRyZXNzGAMgASgJEg4KBndlaWdodBgEIAEoDRIMCgRwb3J0GAUgASgNIiEKEUdldFNlcnZpY2VSZXF1ZXN0EgwKBG5hbWUYASABKAkiOQoSR2V0U2VydmljZVJlc3BvbnNlEiMKB3NlcnZpY2UYASABKAsyEi5wb2RuZXQudjEuU2VydmljZSIVChNMaXN0U2VydmljZXNSZXF1ZXN0IjwKFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEiQKCHNlcnZpY2VzGAEgAygLMhIucG9kbmV0LnYxLlNlcnZpY2UiTwoUQ3JlYXRlU2VydmljZVJlcXVlc3QSJAoEc3BlYxgBIAEoCzIWLnBvZG5ldC52MS5TZXJ2aWNlU3BlYxIRCglwbGFuX29ubHkYAiABKAgiSgoVQ3JlYXRlU2VydmljZVJlc3BvbnNlEiMKB3NlcnZpY2UYASABKAsyEi5wb2RuZXQudjEuU2VydmljZRIMCgRwbGFuGAIgAygJIk8KFFVwZGF0ZVNlcnZpY2VSZXF1ZXN0EiQKBHNwZWMYASABKAsyFi5wb2RuZXQudjEuU2VydmljZVNwZWMSEQoJcGxhbl9vbmx5GAIgASgIIkoKFVVwZGF0ZVNlcnZpY2VSZXNwb25zZRIjCgdzZXJ2aWNlGAEgASgLMhIucG9kbmV0LnYxLlNlcnZpY2USDAoEcGxhbhgCIAMoCSJdChVDaGFuZ2VCYWNrZW5kc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRImCgNzZXQYAiADKAsyGS5wb2RuZXQudjEuU2VydmljZUJhY2tlbmQSDgoGcmVtb3ZlGAMgAygJIjwKFkNoYW5nZUJhY2tlbmRzUmVzcG9uc2USEQoJZW5kcG9pbnRzGAEgASgNEg8KB25vdGljZXMYAiADKAkiJAoURGVsZXRlU2VydmljZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSIoChVEZWxldGVTZXJ2aWNlUmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCDLbAwoOU2VydmljZVNlcnZpY2USQgoDR2V0EhwucG9kbmV0LnYxLkdldFNlcnZpY2VSZXF1ZXN0Gh0ucG9kbmV0LnYxLkdldFNlcnZpY2VSZXNwb25zZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RTZXJ2aWNlc1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdFNlcnZpY2VzUmVzcG9uc2USSwoGQ3JlYXRlEh8ucG9kbmV0LnYxLkNyZWF0ZVNlcnZpY2VSZXF1ZXN0GiAucG9kbmV0LnYxLkNyZWF0ZVNlcnZpY2VSZXNwb25zZRJLCgZVcGRhdGUSHy5wb2RuZXQudjEuVXBkYXRlU2VydmljZVJlcXVlc3QaIC5wb2RuZXQudjEuVXBkYXRlU2VydmljZVJlc3BvbnNlElUKDkNoYW5nZUJhY2tlbmRzEiAucG9kbmV0LnYxLkNoYW5nZUJhY2tlbmRzUmVxdWVzdBohLnBvZG5ldC52MS5DaGFuZ2VCYWNrZW5kc1Jlc3BvbnNlEksKBkRlbGV0ZRIfLnBvZG5ldC52MS5EZWxldGVTZXJ2aWNlUmVxdWVzdBogLnBvZG5ldC52MS5EZWxldGVTZXJ2aWNlUmVzcG9uc2ViBnByb3RvMw");
+  fileDesc("Ch9wb2RuZXQvdjEvc2VydmljZV9zZXJ2aWNlLnByb3RvEglwb2RuZXQudjEisAIKC1NlcnZpY2VTcGVjEgwKBG5hbWUYASABKAkSDwoHbmV0d29yaxgCIAEoCRIRCglhZGRyZXNzZXMYAyADKAkSJQoFcG9ydHMYBCADKAsyFi5wb2RuZXQudjEuU2VydmljZVBvcnQSKwoIYmFja2VuZHMYBSADKAsyGS5wb2RuZXQudjEuU2VydmljZUJhY2tlbmQSMgoGc2VsZWN0GAYgAygLMiIucG9kbmV0LnYxLlNlcnZpY2VTcGVjLlNlbGVjdEVudHJ5EhAKCGFmZmluaXR5GAcgASgJEiYKBWNoZWNrGAggASgLMhcucG9kbmV0LnYxLkJhY2tlbmRDaGVjaxotCgtTZWxlY3RFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIm0KDEJhY2tlbmRDaGVjaxIMCgRwYXRoGAEgASgJEgwKBHBvcnQYAiABKA0SEgoKaW50ZXJ2YWxfcxgDIAEoDRIRCgl0aW1lb3V0X3MYBCABKA0SDAoEcmlzZRgFIAEoDRIMCgRmYWxsGAYgASgNIkIKC1NlcnZpY2VQb3J0EhAKCHByb3RvY29sGAEgASgJEgwKBHBvcnQYAiABKA0SEwoLdGFyZ2V0X3BvcnQYAyABKA0iXAoOU2VydmljZUJhY2tlbmQSCwoDcG9kGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSEwoGd2VpZ2h0GAMgASgNSACIAQESDAoEcG9ydBgEIAEoDUIJCgdfd2VpZ2h0IugCCgdTZXJ2aWNlEgwKBG5hbWUYASABKAkSDwoHbmV0d29yaxgCIAEoCRIRCglhZGRyZXNzZXMYAyADKAkSJQoFcG9ydHMYBCADKAsyFi5wb2RuZXQudjEuU2VydmljZVBvcnQSKwoIYmFja2VuZHMYBSADKAsyGS5wb2RuZXQudjEuU2VydmljZUJhY2tlbmQSLgoGc2VsZWN0GAYgAygLMh4ucG9kbmV0LnYxLlNlcnZpY2UuU2VsZWN0RW50cnkSLQoJZW5kcG9pbnRzGAcgAygLMhoucG9kbmV0LnYxLlNlcnZpY2VFbmRwb2ludBIPCgdub3RpY2VzGAggAygJEhAKCGFmZmluaXR5GAkgASgJEiYKBWNoZWNrGAogASgLMhcucG9kbmV0LnYxLkJhY2tlbmRDaGVjaxotCgtTZWxlY3RFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIocBCg9TZXJ2aWNlRW5kcG9pbnQSCwoDcG9kGAEgASgJEhEKCWNvbnRhaW5lchgCIAEoCRIPCgdhZGRyZXNzGAMgASgJEg4KBndlaWdodBgEIAEoDRIMCgRwb3J0GAUgASgNEg4KBmhlYWx0aBgGIAEoCRIVCg1oZWFsdGhfcmVhc29uGAcgASgJIiEKEUdldFNlcnZpY2VSZXF1ZXN0EgwKBG5hbWUYASABKAkiOQoSR2V0U2VydmljZVJlc3BvbnNlEiMKB3NlcnZpY2UYASABKAsyEi5wb2RuZXQudjEuU2VydmljZSIVChNMaXN0U2VydmljZXNSZXF1ZXN0IjwKFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEiQKCHNlcnZpY2VzGAEgAygLMhIucG9kbmV0LnYxLlNlcnZpY2UiTwoUQ3JlYXRlU2VydmljZVJlcXVlc3QSJAoEc3BlYxgBIAEoCzIWLnBvZG5ldC52MS5TZXJ2aWNlU3BlYxIRCglwbGFuX29ubHkYAiABKAgiSgoVQ3JlYXRlU2VydmljZVJlc3BvbnNlEiMKB3NlcnZpY2UYASABKAsyEi5wb2RuZXQudjEuU2VydmljZRIMCgRwbGFuGAIgAygJIk8KFFVwZGF0ZVNlcnZpY2VSZXF1ZXN0EiQKBHNwZWMYASABKAsyFi5wb2RuZXQudjEuU2VydmljZVNwZWMSEQoJcGxhbl9vbmx5GAIgASgIIkoKFVVwZGF0ZVNlcnZpY2VSZXNwb25zZRIjCgdzZXJ2aWNlGAEgASgLMhIucG9kbmV0LnYxLlNlcnZpY2USDAoEcGxhbhgCIAMoCSJdChVDaGFuZ2VCYWNrZW5kc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRImCgNzZXQYAiADKAsyGS5wb2RuZXQudjEuU2VydmljZUJhY2tlbmQSDgoGcmVtb3ZlGAMgAygJIjwKFkNoYW5nZUJhY2tlbmRzUmVzcG9uc2USEQoJZW5kcG9pbnRzGAEgASgNEg8KB25vdGljZXMYAiADKAkiJAoURGVsZXRlU2VydmljZVJlcXVlc3QSDAoEbmFtZRgBIAEoCSIoChVEZWxldGVTZXJ2aWNlUmVzcG9uc2USDwoHZXhpc3RlZBgBIAEoCDLbAwoOU2VydmljZVNlcnZpY2USQgoDR2V0EhwucG9kbmV0LnYxLkdldFNlcnZpY2VSZXF1ZXN0Gh0ucG9kbmV0LnYxLkdldFNlcnZpY2VSZXNwb25zZRJHCgRMaXN0Eh4ucG9kbmV0LnYxLkxpc3RTZXJ2aWNlc1JlcXVlc3QaHy5wb2RuZXQudjEuTGlzdFNlcnZpY2VzUmVzcG9uc2USSwoGQ3JlYXRlEh8ucG9kbmV0LnYxLkNyZWF0ZVNlcnZpY2VSZXF1ZXN0GiAucG9kbmV0LnYxLkNyZWF0ZVNlcnZpY2VSZXNwb25zZRJLCgZVcGRhdGUSHy5wb2RuZXQudjEuVXBkYXRlU2VydmljZVJlcXVlc3QaIC5wb2RuZXQudjEuVXBkYXRlU2VydmljZVJlc3BvbnNlElUKDkNoYW5nZUJhY2tlbmRzEiAucG9kbmV0LnYxLkNoYW5nZUJhY2tlbmRzUmVxdWVzdBohLnBvZG5ldC52MS5DaGFuZ2VCYWNrZW5kc1Jlc3BvbnNlEksKBkRlbGV0ZRIfLnBvZG5ldC52MS5EZWxldGVTZXJ2aWNlUmVxdWVzdBogLnBvZG5ldC52MS5EZWxldGVTZXJ2aWNlUmVzcG9uc2ViBnByb3RvMw");
 
 /**
  * A service as asked for.
@@ -69,6 +69,13 @@ export type ServiceSpec = Message<"podnet.v1.ServiceSpec"> & {
    * @generated from field: string affinity = 7;
    */
   affinity: string;
+
+  /**
+   * How its backends are asked whether they serve. Absent: they are not asked.
+   *
+   * @generated from field: podnet.v1.BackendCheck check = 8;
+   */
+  check?: BackendCheck | undefined;
 };
 
 /**
@@ -77,6 +84,64 @@ export type ServiceSpec = Message<"podnet.v1.ServiceSpec"> & {
  */
 export const ServiceSpecSchema: GenMessage<ServiceSpec> = /*@__PURE__*/
   messageDesc(file_podnet_v1_service_service, 0);
+
+/**
+ * Each backend is asked again and again. One that does not serve gets no new connections, unless
+ * none serves: then all get them.
+ *
+ * @generated from message podnet.v1.BackendCheck
+ */
+export type BackendCheck = Message<"podnet.v1.BackendCheck"> & {
+  /**
+   * What is asked for by HTTP, such as `/healthz`; an answer from 200 to 399 is a good one. Empty:
+   * a TCP connection is enough.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * TCP port. 0: the backend's own, or else the target of the service's first TCP port.
+   *
+   * @generated from field: uint32 port = 2;
+   */
+  port: number;
+
+  /**
+   * Seconds from an answer to the next question, 1 to 3600, with a tenth more or less. 0: 10.
+   *
+   * @generated from field: uint32 interval_s = 3;
+   */
+  intervalS: number;
+
+  /**
+   * Seconds for a whole answer, 1 to 60. 0: 2.
+   *
+   * @generated from field: uint32 timeout_s = 4;
+   */
+  timeoutS: number;
+
+  /**
+   * Good answers in a row that make a backend healthy again, 1 to 10. 0: 2.
+   *
+   * @generated from field: uint32 rise = 5;
+   */
+  rise: number;
+
+  /**
+   * Bad answers in a row that make it unhealthy, 1 to 10. 0: 3.
+   *
+   * @generated from field: uint32 fall = 6;
+   */
+  fall: number;
+};
+
+/**
+ * Describes the message podnet.v1.BackendCheck.
+ * Use `create(BackendCheckSchema)` to create a new message.
+ */
+export const BackendCheckSchema: GenMessage<BackendCheck> = /*@__PURE__*/
+  messageDesc(file_podnet_v1_service_service, 1);
 
 /**
  * @generated from message podnet.v1.ServicePort
@@ -109,7 +174,7 @@ export type ServicePort = Message<"podnet.v1.ServicePort"> & {
  * Use `create(ServicePortSchema)` to create a new message.
  */
 export const ServicePortSchema: GenMessage<ServicePort> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 1);
+  messageDesc(file_podnet_v1_service_service, 2);
 
 /**
  * @generated from message podnet.v1.ServiceBackend
@@ -150,7 +215,7 @@ export type ServiceBackend = Message<"podnet.v1.ServiceBackend"> & {
  * Use `create(ServiceBackendSchema)` to create a new message.
  */
 export const ServiceBackendSchema: GenMessage<ServiceBackend> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 2);
+  messageDesc(file_podnet_v1_service_service, 3);
 
 /**
  * @generated from message podnet.v1.Service
@@ -210,6 +275,13 @@ export type Service = Message<"podnet.v1.Service"> & {
    * @generated from field: string affinity = 9;
    */
   affinity: string;
+
+  /**
+   * As it is in force, with every value.
+   *
+   * @generated from field: podnet.v1.BackendCheck check = 10;
+   */
+  check?: BackendCheck | undefined;
 };
 
 /**
@@ -217,7 +289,7 @@ export type Service = Message<"podnet.v1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 3);
+  messageDesc(file_podnet_v1_service_service, 4);
 
 /**
  * A backend that is there now.
@@ -255,6 +327,20 @@ export type ServiceEndpoint = Message<"podnet.v1.ServiceEndpoint"> & {
    * @generated from field: uint32 port = 5;
    */
   port: number;
+
+  /**
+   * `healthy`, `unhealthy`, or `unknown` before its first answer. Empty: it is not asked.
+   *
+   * @generated from field: string health = 6;
+   */
+  health: string;
+
+  /**
+   * Why its last answer was a bad one; empty after a good one.
+   *
+   * @generated from field: string health_reason = 7;
+   */
+  healthReason: string;
 };
 
 /**
@@ -262,7 +348,7 @@ export type ServiceEndpoint = Message<"podnet.v1.ServiceEndpoint"> & {
  * Use `create(ServiceEndpointSchema)` to create a new message.
  */
 export const ServiceEndpointSchema: GenMessage<ServiceEndpoint> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 4);
+  messageDesc(file_podnet_v1_service_service, 5);
 
 /**
  * @generated from message podnet.v1.GetServiceRequest
@@ -279,7 +365,7 @@ export type GetServiceRequest = Message<"podnet.v1.GetServiceRequest"> & {
  * Use `create(GetServiceRequestSchema)` to create a new message.
  */
 export const GetServiceRequestSchema: GenMessage<GetServiceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 5);
+  messageDesc(file_podnet_v1_service_service, 6);
 
 /**
  * @generated from message podnet.v1.GetServiceResponse
@@ -296,7 +382,7 @@ export type GetServiceResponse = Message<"podnet.v1.GetServiceResponse"> & {
  * Use `create(GetServiceResponseSchema)` to create a new message.
  */
 export const GetServiceResponseSchema: GenMessage<GetServiceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 6);
+  messageDesc(file_podnet_v1_service_service, 7);
 
 /**
  * @generated from message podnet.v1.ListServicesRequest
@@ -309,7 +395,7 @@ export type ListServicesRequest = Message<"podnet.v1.ListServicesRequest"> & {
  * Use `create(ListServicesRequestSchema)` to create a new message.
  */
 export const ListServicesRequestSchema: GenMessage<ListServicesRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 7);
+  messageDesc(file_podnet_v1_service_service, 8);
 
 /**
  * @generated from message podnet.v1.ListServicesResponse
@@ -328,7 +414,7 @@ export type ListServicesResponse = Message<"podnet.v1.ListServicesResponse"> & {
  * Use `create(ListServicesResponseSchema)` to create a new message.
  */
 export const ListServicesResponseSchema: GenMessage<ListServicesResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 8);
+  messageDesc(file_podnet_v1_service_service, 9);
 
 /**
  * @generated from message podnet.v1.CreateServiceRequest
@@ -352,7 +438,7 @@ export type CreateServiceRequest = Message<"podnet.v1.CreateServiceRequest"> & {
  * Use `create(CreateServiceRequestSchema)` to create a new message.
  */
 export const CreateServiceRequestSchema: GenMessage<CreateServiceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 9);
+  messageDesc(file_podnet_v1_service_service, 10);
 
 /**
  * @generated from message podnet.v1.CreateServiceResponse
@@ -376,7 +462,7 @@ export type CreateServiceResponse = Message<"podnet.v1.CreateServiceResponse"> &
  * Use `create(CreateServiceResponseSchema)` to create a new message.
  */
 export const CreateServiceResponseSchema: GenMessage<CreateServiceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 10);
+  messageDesc(file_podnet_v1_service_service, 11);
 
 /**
  * @generated from message podnet.v1.UpdateServiceRequest
@@ -398,7 +484,7 @@ export type UpdateServiceRequest = Message<"podnet.v1.UpdateServiceRequest"> & {
  * Use `create(UpdateServiceRequestSchema)` to create a new message.
  */
 export const UpdateServiceRequestSchema: GenMessage<UpdateServiceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 11);
+  messageDesc(file_podnet_v1_service_service, 12);
 
 /**
  * @generated from message podnet.v1.UpdateServiceResponse
@@ -422,7 +508,7 @@ export type UpdateServiceResponse = Message<"podnet.v1.UpdateServiceResponse"> &
  * Use `create(UpdateServiceResponseSchema)` to create a new message.
  */
 export const UpdateServiceResponseSchema: GenMessage<UpdateServiceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 12);
+  messageDesc(file_podnet_v1_service_service, 13);
 
 /**
  * @generated from message podnet.v1.ChangeBackendsRequest
@@ -453,7 +539,7 @@ export type ChangeBackendsRequest = Message<"podnet.v1.ChangeBackendsRequest"> &
  * Use `create(ChangeBackendsRequestSchema)` to create a new message.
  */
 export const ChangeBackendsRequestSchema: GenMessage<ChangeBackendsRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 13);
+  messageDesc(file_podnet_v1_service_service, 14);
 
 /**
  * @generated from message podnet.v1.ChangeBackendsResponse
@@ -479,7 +565,7 @@ export type ChangeBackendsResponse = Message<"podnet.v1.ChangeBackendsResponse">
  * Use `create(ChangeBackendsResponseSchema)` to create a new message.
  */
 export const ChangeBackendsResponseSchema: GenMessage<ChangeBackendsResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 14);
+  messageDesc(file_podnet_v1_service_service, 15);
 
 /**
  * @generated from message podnet.v1.DeleteServiceRequest
@@ -496,7 +582,7 @@ export type DeleteServiceRequest = Message<"podnet.v1.DeleteServiceRequest"> & {
  * Use `create(DeleteServiceRequestSchema)` to create a new message.
  */
 export const DeleteServiceRequestSchema: GenMessage<DeleteServiceRequest> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 15);
+  messageDesc(file_podnet_v1_service_service, 16);
 
 /**
  * @generated from message podnet.v1.DeleteServiceResponse
@@ -515,7 +601,7 @@ export type DeleteServiceResponse = Message<"podnet.v1.DeleteServiceResponse"> &
  * Use `create(DeleteServiceResponseSchema)` to create a new message.
  */
 export const DeleteServiceResponseSchema: GenMessage<DeleteServiceResponse> = /*@__PURE__*/
-  messageDesc(file_podnet_v1_service_service, 16);
+  messageDesc(file_podnet_v1_service_service, 17);
 
 /**
  * Services: a virtual address and port that lead to several pods, or to addresses outside.

@@ -9,7 +9,7 @@ import { PodnetError } from "../../../../core/errors.ts";
 import type { IfName, NetworkName, ServiceName } from "../../../../core/names.ts";
 import type { NetworkDefinition } from "../../../../daemon/config/network-definition.ts";
 import { Journal } from "../../../../daemon/events/journal.ts";
-import { Services } from "../../../../daemon/services/services.ts";
+import { Services, type ServicesParts } from "../../../../daemon/services/services.ts";
 import { Database } from "../../../../daemon/store/database.ts";
 import { openLog } from "../../../../linux/log.ts";
 import { nothingFound } from "../../../../network/bridge/inspect.ts";
@@ -45,7 +45,7 @@ const spec = (name: string, ...backends: readonly string[]): ServiceSpec => ({
 });
 
 /** Services with a real store, on a host that does what `apply` says. */
-function open(t: ExecutionContext, overlap?: string) {
+function open(t: ExecutionContext, overlap?: string, probe?: ServicesParts["probe"]) {
   const directory = mkdtempSync(join(tmpdir(), "podnet-services-"));
   const db = Database.openIn(directory);
   const journal = new Journal(db, systemClock);
@@ -62,6 +62,7 @@ function open(t: ExecutionContext, overlap?: string) {
     config: { serviceCidrs: ["10.73.0.0/16" as Cidr], disableIptables: false },
     networks: { list: () => [network] },
     log: openLog({ component: "test", level: "silent" }),
+    ...(probe && { probe }),
     network: {
       async apply(desired) {
         if (desired.kind !== "services") throw new Error(`Applied ${desired.kind}`);
@@ -195,4 +196,42 @@ test("a backend has no port of its own where the service has several, however it
   await t.throwsAsync(services.changeBackends("web", { set, remove: [] }), {
     message: /only where the service has one port/,
   });
+});
+
+test("a backend that fails its check gets no connections, unless all do", async (t) => {
+  const ill = new Set<string>();
+  const { services, host } = open(t, undefined, async ({ address }) =>
+    ill.has(address) ? "it answered with status 503" : undefined,
+  );
+  const weights = (): string =>
+    host.rules[0]?.ports[0]?.backends.map(({ weight }) => weight).join(" ") ?? "";
+  const become = async (wanted: string): Promise<void> => {
+    // Answers come every second. (A test that hangs is ended by its time.)
+    while (weights() !== wanted) await new Promise((resolve) => setTimeout(resolve, 20));
+  };
+  const check = { intervalS: 1, timeoutS: 1, rise: 1, fall: 1 };
+  const asked = { ...spec("web", "192.0.2.1", "192.0.2.2"), check };
+  ill.add("192.0.2.1");
+  const { endpoints } = await services.create(asked);
+  t.deepEqual(
+    endpoints.map(({ health }) => health),
+    ["unknown", "unknown"],
+    "before its first answer a backend counts as healthy",
+  );
+  await become("0 1");
+  const [first] = services.get("web").endpoints;
+  t.is(first?.health, "unhealthy");
+  t.is(first?.healthReason, "it answered with status 503");
+  t.is(first?.weight, 1, "as asked for");
+  t.deepEqual(services.get("web").notices, []);
+  ill.add("192.0.2.2");
+  await become("1 1");
+  t.regex(services.get("web").notices.join(), /^All backends of "web" fail its check/);
+  ill.clear();
+  while (services.get("web").endpoints.some(({ health }) => health !== "healthy"))
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  t.is(weights(), "1 1");
+  t.deepEqual(services.get("web").notices, []);
+  const { check: _, ...unchecked } = asked;
+  t.is((await services.update(unchecked)).endpoints[0]?.health, undefined);
 });
