@@ -215,6 +215,7 @@ export const stages: readonly Stage[] = [
       "cri-containers": 40,
       "together-pods": 118,
       "together-machines": 118,
+      shares: 50,
       "debian-agent": 43,
       installed: 110,
       "client-package": 25,

@@ -1,9 +1,9 @@
 import type { VmPlan } from "../driver.ts";
 
-/** Shares that a machine takes: the functions of one place of its bus. */
-const mostShares = 8;
-
-/** The place on pcie.0, which neither disks nor the ports of NICs have. */
+/**
+ * The place on pcie.0 that neither disks nor the ports of NICs have. Each share is a function of it,
+ * of eight.
+ */
 const place = 0x1d;
 
 /** The name of a share in the plan, by which its guest finds it. */
@@ -11,9 +11,6 @@ export const shareTag = (index: number): string => `share${index}`;
 
 /** The socket between QEMU and the program that serves a share, in the run directory. */
 export const shareSocket = (index: number): string => `${shareTag(index)}.sock`;
-
-/** All names that such sockets can have. */
-export const shareSockets = Array.from({ length: mostShares }, (_, i) => shareSocket(i));
 
 /** The guest's memory as an object that the programs that serve shares read and write as well. */
 export const sharedMemoryWords = ({ memoryMib }: Pick<VmPlan, "memoryMib">): string =>

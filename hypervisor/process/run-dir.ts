@@ -5,24 +5,25 @@ import { printable } from "../../core/names.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import { type VmPlan, vmSockets } from "../driver.ts";
 import { vmFiles } from "../argv/argv.ts";
-import { shareSockets } from "../argv/share-words.ts";
+import { shareSocket } from "../argv/share-words.ts";
 
-const names: readonly string[] = [
+const namesOf = ({ shares = [] }: RunDir): readonly string[] => [
   ...Object.values(vmSockets),
   ...Object.values(vmFiles),
-  ...shareSockets,
+  ...shares.map((_, index) => shareSocket(index)),
 ];
 
 const what = (path: string): string => `Cannot use the run directory "${path}"`;
 
-type RunDir = Pick<VmPlan, "runDir" | "jail">;
+type RunDir = Pick<VmPlan, "runDir" | "jail" | "shares">;
 
 /**
  * Makes the VM's directory and the ones above it; leftovers of an earlier VM in it are removed. It
  * is open to podnetd alone, and to a jailed QEMU by its group: that one may make sockets in it, but
  * not replace what is not its own (the sticky bit), such as its log.
  */
-export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
+export async function makeRunDir(plan: RunDir): Promise<void> {
+  const { runDir: path, jail } = plan;
   try {
     await performAsync("file", "make run directory", () =>
       mkdir(path, { recursive: true, mode: 0o700 }),
@@ -37,21 +38,28 @@ export async function makeRunDir({ runDir: path, jail }: RunDir): Promise<void> 
   } catch (error) {
     throw fileError(error, what(path));
   }
-  await removeFiles(path, names);
+  const names = namesOf(plan);
+  await removeFiles(path, names, names);
 }
 
 /**
  * Removes QEMU's files, and the directory when nothing else is in it; what a jailed QEMU left there
  * is all its own (it can make no directory), whatever its name. Absent means success.
  */
-export async function removeRunDir({ runDir: path, jail }: RunDir): Promise<void> {
+export async function removeRunDir(plan: RunDir): Promise<void> {
+  const { runDir: path, jail } = plan;
+  const names = namesOf(plan);
   const others = jail === undefined ? [] : await readdir(path).catch(() => []);
-  await removeFiles(path, new Set([...names, ...others]));
+  await removeFiles(path, new Set([...names, ...others]), names);
   const removed = performAsync("file", "remove run directory", () => rmdir(path));
   await removed.catch(unless(path, "ENOENT", "ENOTEMPTY", "ENOTDIR"));
 }
 
-async function removeFiles(path: string, all: Iterable<string>): Promise<void> {
+async function removeFiles(
+  path: string,
+  all: Iterable<string>,
+  names: readonly string[],
+): Promise<void> {
   await Promise.all(
     Array.from(all, (name) =>
       performAsync("file", `remove ${names.includes(name) ? name : "leftover"}`, () =>

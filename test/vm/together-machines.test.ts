@@ -5,7 +5,6 @@ import "./jail-pods.test.ts";
 import "./disks.test.ts";
 import "./root-disk.test.ts";
 import "./files.test.ts";
-import "./shares.test.ts";
 import "./main-process.test.ts";
 import "./writable-layer.test.ts";
 import "./systemd-process.test.ts";

@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, statSync, unlinkSync, writeFileSync } from "node:fs";
+import { chmod, mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import type { PodnetError } from "../../core/errors.ts";
@@ -35,6 +36,14 @@ async function shell(t: ExecutionContext, script: string, name = subject): Promi
   return output.trimEnd();
 }
 
+/** A share is mounted in the root that a pod has, not in the initramfs. */
+async function sharedFile() {
+  const hostPath = await mkdtemp("/tmp/podnet-layered-");
+  await chmod(hostPath, 0o755);
+  await writeFile(join(hostPath, "file"), "of the host\n");
+  return { hostPath, path: "/shared" };
+}
+
 const layerOf = async (): Promise<string> => {
   const { pod } = await rig.client.pods.get({ idOrName: subject });
   return join(rig.daemon.stateDir, "disks", pod?.id ?? "", "layer.raw");
@@ -53,7 +62,8 @@ test.serial("a persistent layer keeps what the pod wrote until the pod is delete
   const before = await rig.inventory();
   const { pod } = await rig.client.pods.create({ spec: spec() });
   t.is(pod?.spec?.boot?.layer, "persistent");
-  await rig.client.pods.create({ spec: spec("other") });
+  await rig.client.pods.create({ spec: { ...spec("other"), shares: [await sharedFile()] } });
+  t.is(await shell(t, "cat /shared/file", "other"), "of the host");
   await shell(t, "rm /bin/plain; mv /srv /moved; echo one > /etc/kept; echo x > /bin/new");
   t.regex(await shell(t, "cat /proc/mounts"), /^podnet \/ overlay rw/m);
   const file = await layerOf();
