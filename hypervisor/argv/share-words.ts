@@ -1,9 +1,6 @@
 import type { VmPlan } from "../driver.ts";
 
-/**
- * The place on pcie.0 that neither disks nor the ports of NICs have. Each share is a function of it,
- * of eight.
- */
+/** The place on pcie.0 that neither disks nor the ports of NICs have: its functions are shares. */
 const place = 0x1d;
 
 /** The name of a share in the plan, by which its guest finds it. */
