@@ -61,7 +61,7 @@ async function parseDocuments(file: string, hint: string): Promise<readonly Json
     const why = cause instanceof RangeError ? tooDeep : (cause as Error).message;
     throw new PodnetError(
       "INVALID_ARGUMENT",
-      `"${printable(file)}" is neither YAML nor JSON: ${why.split("\n")[0]}`,
+      `"${printable(file)}" is neither YAML nor JSON: ${why.split("\n")[0]?.replace(/:$/, "")}`,
       { hint, cause },
     );
   }

@@ -70,6 +70,8 @@ function parseFilter(text: string): { readonly key: string; readonly value: stri
 /** The pods in the order of `--sort KEY`; `-KEY` is the other way round. */
 export function sortPods(pods: readonly Pod[], text: string): readonly Pod[] {
   const [, minus = "", key = ""] = /^(-?)(.*)$/s.exec(text) ?? [];
+  if (key === "age")
+    throw usage('--sort "age" is not known', "Write created, oldest first, or -created");
   if (!Object.hasOwn(orders, key)) throw unknownKey("--sort", key, Object.keys(orders));
   const order = orders[key] as (pod: Pod) => string | number;
   const sign = minus === "" ? 1 : -1;

@@ -43,6 +43,7 @@ test("documents that JSON cannot hold are refused, and the reason is named", asy
     ["name: a\nname: b\n", /key "name" is there twice/],
     ["name: a\n---\nlabels: { x: 1, 'x': 2 }\n", /key "x" is there twice/],
     [bomb, /alias/],
+    ["kind: Pod\n  name: [a\n", /compact mappings at line 1, column 7$/m],
     ["{", /neither YAML nor JSON/],
   ] as const)
     t.regex(await refusal(content), why, content.slice(0, 40));

@@ -43,6 +43,7 @@ test("an unknown filter or order is refused, with the known ones", async (t) => 
     [["--filter", "name="], /has no value/],
     [["--filter", "constructor=x"], /is not known/],
     [["--sort", "adress"], /--sort "adress" is not known.*\n.*There are name, created/],
+    [["--sort", "-age"], /--sort "age" is not known.*\n.*Write created, oldest first, or -created/],
   ] as const) {
     const { code, err } = await podnet(["list", ...words], here);
     t.is(code, 2);
