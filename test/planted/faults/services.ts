@@ -34,7 +34,7 @@ export const servicesFaults: readonly Fault[] = [
     put: 'journal.transact("undo service", () => {});',
     noticedBy: {
       file: changes,
-      title: "a change that fails takes back itself, not what another call has changed since",
+      title: "a service whose rules the host refuses is as it was before the call",
     },
   },
   {

@@ -112,6 +112,20 @@ test("a change that fails takes back itself, not what another call has changed s
   );
 });
 
+test("a service whose rules the host refuses is as it was before the call", async (t) => {
+  const { services, host, backends } = open(t);
+  host.apply = () => Promise.reject(refusal);
+  await t.throwsAsync(services.create(spec("web", "192.0.2.1")), { code: "FIREWALL_FAILED" });
+  t.deepEqual(services.list(), []);
+  host.apply = () => Promise.resolve();
+  await services.create(spec("web", "192.0.2.1"));
+  host.apply = () => Promise.reject(refusal);
+  const update = services.update(spec("web", "192.0.2.2"));
+  await t.throwsAsync(update, { code: "FIREWALL_FAILED" });
+  t.deepEqual(backends("web"), ["192.0.2.1"]);
+  host.apply = () => Promise.resolve();
+});
+
 test("a change that fails does not bring back a service that went meanwhile", async (t) => {
   const { services, host } = open(t);
   await services.create(spec("web", "192.0.2.1"));
