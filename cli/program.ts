@@ -43,6 +43,7 @@ import { addVerify } from "./commands/verify.ts";
 import { addVersion } from "./commands/version.ts";
 import { addWatch } from "./commands/pods/watch.ts";
 import { addPause, addResume } from "./commands/pods/pause.ts";
+import { addRename } from "./commands/pods/rename.ts";
 import { addRestart } from "./commands/pods/restart.ts";
 import { addShell } from "./commands/shell.ts";
 import { addStop } from "./commands/pods/stop.ts";
@@ -107,6 +108,7 @@ export function buildProgram(context: Context): Command {
     addResume,
     addUpdate,
     addLabel,
+    addRename,
     addApply,
     addDelete,
     addAttach,

@@ -20,6 +20,7 @@ import { lookAtOpen } from "../../hypervisor/disks/image-file.ts";
 import { makeCgroups } from "../../hypervisor/jail/cgroup.ts";
 import { endWorker } from "../../hypervisor/process/worker-program.ts";
 import { readRegular } from "../../linux/files/regular-file.ts";
+import type { Log } from "../../linux/log.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import type { DiskFormat } from "../../images/archive/recognize.ts";
 import { parseReference, referenceText, withRegistry } from "../../images/reference.ts";
@@ -60,6 +61,7 @@ export interface ImageJobsParts {
   /** As Go names it. */
   readonly architecture: string;
   readonly clock: Clock;
+  readonly log: Log;
 }
 
 /** When a registry is asked. */
@@ -114,7 +116,14 @@ export class ImageJobs implements AsyncDisposable {
 
   /** Before anything else is asked of it. */
   async recover(): Promise<void> {
-    for (const job of listJobs(this.#parts.db)) await this.#removeJob(job);
+    const { db, log } = this.#parts;
+    for (const job of listJobs(db))
+      try {
+        await this.#removeJob(job);
+      } catch (err) {
+        // Pods do not wait for it: its row stays, and the next start tries again.
+        log.warn({ job: job.id, err }, "What an image's job left cannot be removed yet");
+      }
   }
 
   /**

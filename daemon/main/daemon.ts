@@ -247,6 +247,7 @@ export async function openDaemon(
       },
       architecture: config.qemu.arch === "x86_64" ? "amd64" : "arm64",
       clock: systemClock,
+      log: logOf("images"),
     }),
   );
   await imageJobs.recover();

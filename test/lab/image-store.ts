@@ -3,6 +3,7 @@ import path from "node:path";
 import { systemClock } from "../../core/clock.ts";
 import type { ImagesConfig } from "../../daemon/config/images.ts";
 import { ImageJobs } from "../../daemon/images/image-jobs.ts";
+import { openLog } from "../../linux/log.ts";
 import { Images } from "../../daemon/images/images.ts";
 import { Database } from "../../daemon/store/database.ts";
 import {
@@ -79,6 +80,7 @@ export async function openImageStore(directory: string, options: ImageStoreOptio
     worker: { program, jail: { uid: workerUid, cgroups, memoryMib: given.memoryMib ?? memoryMib } },
     architecture: "amd64",
     clock: systemClock,
+    log: openLog({ component: "images" }),
   });
   await jobs.recover();
   /** Directories and control groups of jobs. */

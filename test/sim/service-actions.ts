@@ -63,12 +63,12 @@ export function serviceViolations({ promisedServices, world }: Simulation, node:
   const { nftables } = world.kernel;
   const table = "inet podnet_services";
   const rules = nftables.names.includes(table) ? nftables.elements(table) : [];
-  const wanted = new Set(services.desired().flatMap(({ name }) => name));
+  const wanted = new Set<string>(services.desired().map(({ name }) => name));
   const owners = new Set(rules.flatMap((line) => /podnet:service:([\w-]+)/.exec(line)?.[1] ?? []));
   for (const name of wanted)
     if (!owners.has(name)) found.push(`service ${name} has no element in ${table}`);
   for (const name of owners)
-    if (!wanted.has(name as ServiceName)) found.push(`service ${name} is gone, its elements stay`);
+    if (!wanted.has(name)) found.push(`service ${name} is gone, its elements stay`);
   if (wanted.size === 0 && nftables.names.includes(table)) found.push(`${table} serves nothing`);
   for (const { name, ports, addresses } of services.desired())
     for (const { protocol, backends, number } of ports)

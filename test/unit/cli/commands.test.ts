@@ -86,6 +86,7 @@ test("errors: one line, what to do, an exit code of their own, no stack", async 
     [["watch", "--after", "99"], 1, /EVENTS_LOST/],
     [["watch", "--after", "x"], 2, /cursor/],
     [["get"], 2, /missing required argument 'pod'/],
+    [["rename", "web", "other"], 1, /A pod keeps its name/],
     [["lst"], 2, /Did you mean one of list, ls\?/],
     [["list", "--lable", "x"], 2, /Did you mean --label\?/],
     [["list", "-o", "xml"], 2, /Allowed choices are table, json, yaml/],

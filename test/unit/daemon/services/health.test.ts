@@ -69,7 +69,7 @@ for (const [said, why] of [
 
 test("an answer that comes byte by byte is read", async (t) => {
   const { port } = await backend(t, (socket) => {
-    const bytes = [..."HTTP/1.1 200 OK\r\n\r\n"];
+    const bytes = "HTTP/1.1 200 OK\r\n\r\n".split("");
     const next = (): void => {
       const byte = bytes.shift();
       if (byte === undefined || socket.destroyed) return;
@@ -117,10 +117,12 @@ test("a backend that ends the connection has not answered", async (t) => {
 test("so many answers in a row turn a verdict, and no fewer", (t) => {
   const thresholds = { rise: 2, fall: 3 };
   const after = (answers: string, begin: Verdict = unasked): Verdict =>
-    [...answers].reduce(
-      (verdict, each) => judge(verdict, each === "+" ? undefined : "no", thresholds),
-      begin,
-    );
+    answers
+      .split("")
+      .reduce(
+        (verdict, each) => judge(verdict, each === "+" ? undefined : "no", thresholds),
+        begin,
+      );
   for (const [answers, healthy] of [
     ["", true],
     ["--", true],
