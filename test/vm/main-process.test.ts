@@ -135,14 +135,15 @@ test.serial(
 );
 
 test.serial("what cannot be started fails the create, with the exit code of a shell", async (t) => {
-  for (const { code, ...process } of [
-    { args: ["/bin/missing"], code: 127 },
-    { args: ["plain"], code: 126 },
-    { args: ["sh"], user: "absent", code: 125 },
+  for (const { code, says, ...process } of [
+    { args: ["/bin/missing"], code: 127, says: '"/bin/missing" does not exist' },
+    { args: ["plain"], code: 126, says: '"plain" cannot be executed' },
+    { args: ["sh"], user: "absent", code: 125, says: "absent" },
   ]) {
     const thrown = (await t.throwsAsync(run("none", process))) as Error & Partial<PodnetError>;
     t.is(thrown.code, "PROCESS_FAILED", thrown.message);
     t.is(Number(thrown.details?.["exit_code"]), code, thrown.message);
+    t.true(thrown.message.includes(says), thrown.message);
   }
 });
 

@@ -44,7 +44,32 @@ function ofField(
         ),
       );
   }
-  return isSame(wanted, found) ? [] : [{ field: at, was: textOf(found), becomes: textOf(wanted) }];
+  if (isSame(wanted, found)) return [];
+  const text = (value: JsonValue | undefined): string => textOf(asWritten(field, value));
+  return [{ field: at, was: text(found), becomes: text(wanted) }];
+}
+
+/** A field's value with the names of a document, and without what says nothing. */
+function asWritten(field: DescField, value: JsonValue | undefined): JsonValue | undefined {
+  const { message } = field;
+  if (field.fieldKind === "map" || message === undefined || isForeign(message)) return value;
+  if (Array.isArray(value)) return value.map((each) => written(message, objectOf(each)));
+  return isObject(value) ? written(message, value) : value;
+}
+
+function written({ fields }: DescMessage, value: JsonObject): JsonObject {
+  const named = fields.flatMap((field): [string, JsonValue][] => {
+    const is = asWritten(field, value[field.jsonName]);
+    return is === undefined || isEmpty(field, is) ? [] : [[field.name, is]];
+  });
+  return Object.fromEntries(named);
+}
+
+/** Whether a document would leave it out. (64-bit numbers are text in JSON.) */
+function isEmpty({ enum: values }: DescField, value: JsonValue): boolean {
+  if (typeof value === "object" && value !== null) return Object.keys(value).length === 0;
+  const zero = values?.values.find(({ number }) => number === 0)?.name;
+  return [null, "", false, 0, "0", zero].includes(value);
 }
 
 const isForeign = ({ typeName }: DescMessage): boolean => typeName.startsWith("google.protobuf.");

@@ -1,5 +1,6 @@
 import { PodnetError, isPodnetError } from "../../../core/errors.ts";
 import { ipOf } from "../../../core/address.ts";
+import { printable } from "../../../core/names.ts";
 import type { Host } from "../lifecycle/host.ts";
 import { type LivePod, requireGuest } from "../lifecycle/live-pod.ts";
 import { staying } from "../store/pod-plan.ts";
@@ -55,22 +56,27 @@ function requireProcess(process: ProcessPlan | undefined): ProcessPlan {
   throw new PodnetError("INTERNAL", "The pod has no main process");
 }
 
-/** Exit codes of a program that is not there, and of one that cannot be executed (docker run). */
-const exitCodes: Readonly<Record<string, number>> = { ENOENT: 127, EACCES: 126 };
+/**
+ * A program that is not there, and one that cannot be executed: what is said of it, and the exit
+ * code (docker run).
+ */
+const refusals: Readonly<Record<string, { readonly why: string; readonly exitCode: number }>> = {
+  ENOENT: { why: "does not exist", exitCode: 127 },
+  EACCES: { why: "cannot be executed", exitCode: 126 },
+};
 
 function notStarted(refused: PodnetError, { args, user }: ProcessPlan): PodnetError {
   const errno = String(refused.details["errno"] ?? "");
   const program = refused.field === "args[0]";
-  return new PodnetError(
-    "PROCESS_FAILED",
-    `The main process cannot be started: ${refused.message}`,
-    {
-      field: program ? "process.args" : "process",
-      hint: program
-        ? `See that the image has the program "${args[0] ?? ""}", and that it may be executed`
-        : `See that the image has the user "${user ?? "root"}" and the working directory`,
-      details: { exit_code: program ? (exitCodes[errno] ?? 125) : 125, ...refused.details },
-      cause: refused,
-    },
-  );
+  const known = program ? refusals[errno] : undefined;
+  // In words of our own: quotation marks of the guest's words are escaped.
+  const why = known === undefined ? refused.message : `"${printable(args[0] ?? "")}" ${known.why}`;
+  return new PodnetError("PROCESS_FAILED", `The main process cannot be started: ${why}`, {
+    field: program ? "process.args" : "process",
+    hint: program
+      ? `See that the image has the program "${args[0] ?? ""}", and that it may be executed`
+      : `See that the image has the user "${user ?? "root"}" and the working directory`,
+    details: { exit_code: known?.exitCode ?? 125, ...refused.details },
+    cause: refused,
+  });
 }
