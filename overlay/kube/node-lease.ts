@@ -227,7 +227,8 @@ export class NodeLease implements HostLease {
     if (this.#own !== undefined) this.#drainIfWanted(this.#own, offered);
     this.#apply(this.#nodes.keep(this.#own));
     const { own } = this.#nodes;
-    if (this.#leaving && this.#own === undefined && own !== undefined && this.#config !== undefined)
+    const gives = this.#leaving && this.#own === undefined && !this.#writer.isWriting;
+    if (gives && own !== undefined && this.#config !== undefined)
       this.#hasLeft ||= this.#wanted(own) === undefined;
     this.#writer.wake();
     this.#parts.onState(this.view);
@@ -279,7 +280,8 @@ export class NodeLease implements HostLease {
     if (this.#own === undefined) {
       if (!known) return "waiting";
       if (!this.#leaving) return "acquiring";
-      return this.#isAnnotated && !this.#hasLeft ? "draining" : "left";
+      const says = this.#isAnnotated || this.#writer.isWriting;
+      return says && !this.#hasLeft ? "draining" : "left";
     }
     if (this.#drain !== undefined) return "draining";
     return this.#nodes.own === undefined ? "lost" : "held";

@@ -112,6 +112,11 @@ export class NodeWriter implements AsyncDisposable {
     return this.#failure;
   }
 
+  /** Whether a write is on its way, of which the Node as it is known says nothing yet. */
+  get isWriting(): boolean {
+    return this.#writing !== undefined;
+  }
+
   /** The Node, or what it is to say, may have changed. */
   wake(): void {
     if (this.#stop.signal.aborted || this.#writing !== undefined) return;

@@ -94,6 +94,9 @@ function cut(format: Format, bytes: Uint8Array, most: number): string[] {
   return found;
 }
 
+/** No part of a frame: messages have digits, which are checked before they are read. */
+const digits = ["hexBytes", "hexText"] as const;
+
 function target(name: string, format: Format, files: readonly string[]): Target {
   const body = (length: number): Uint8Array => new Uint8Array(length).fill(7);
   const lengths = (bytes: Uint8Array): LengthField[] => {
@@ -110,8 +113,8 @@ function target(name: string, format: Format, files: readonly string[]): Target 
     // Limits come from the configuration, not from the peer.
     except:
       name === "frames-tty"
-        ? ["u32Bytes", "joinBytes"]
-        : ["CtlDecoder", "u32Bytes", "joinBytes", "readU64", "writeU64", "encodeNext"],
+        ? ["u32Bytes", "joinBytes", ...digits]
+        : ["CtlDecoder", "u32Bytes", "joinBytes", "readU64", "writeU64", "encodeNext", ...digits],
     seeds: [
       format.encode(1, body(0)),
       format.encode(9, body(40)),

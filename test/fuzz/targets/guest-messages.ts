@@ -438,6 +438,9 @@ const podMessages: Target = {
     chosen(2, utf8('{"container":"c","file":"\\u007d"}')),
     chosen(3, file.encodePlaceFile({ ...placed, data: utf8("data") })),
     chosen(3, file.encodePlaceFile({ ...placed, mode: 0o10000, data: utf8("") })),
+    chosen(4, json({ tag: "share0", path: "/srv/data" })),
+    chosen(4, json({ tag: "no tag", path: "/srv" })),
+    chosen(4, json({ tag: "share0", path: "/srv/../etc" })),
   ],
   words: [...Object.keys(started), "container", "file", "}", "{"],
   run: choosing([

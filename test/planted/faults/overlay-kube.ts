@@ -12,6 +12,14 @@ const inCommon = "whatever Nodes say and in whatever order, no two have anything
 /** A host whose subnet Kubernetes gives: what it believes of Nodes, and writes into its own. */
 export const overlayKubeFaults: readonly Fault[] = [
   {
+    kind: "undo",
+    name: "a leave forgets what is on its way to the Node",
+    file: "overlay/kube/node-lease.ts",
+    find: "this.#own === undefined && !this.#writer.isWriting;",
+    put: "this.#own === undefined;",
+    noticedBy: lease("a leave takes away what was on its way to the Node, too"),
+  },
+  {
     kind: "access",
     name: "a Node may have a podCIDR that pods of this host still have",
     file: "overlay/kube/node-lease.ts",

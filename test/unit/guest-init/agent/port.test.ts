@@ -15,6 +15,7 @@ interface Kernel {
 }
 
 const eagain = 11;
+const enoent = 2;
 
 /** The agent's calls of its kernel, which its engine has and Node has not. */
 function playKernel(): Kernel {
@@ -23,6 +24,7 @@ function playKernel(): Kernel {
     mode: () => 0o020_600,
     open: () => 7,
     close: () => 0,
+    readSmall: () => -enoent,
     fill(_fd: number, into: Uint8Array) {
       const next = kernel.reads.shift();
       if (next === undefined) return -eagain;

@@ -237,7 +237,7 @@ test("a delta of peers makes of what was wanted what a look at all of them would
   fc.assert(
     fc.property(
       anyBackend,
-      fc.array(fc.array(fc.tuple(fc.nat(20), anyPeer)), { minLength: 2 }),
+      fc.array(fc.array(fc.tuple(fc.nat(4), anyPeer)), { minLength: 2 }),
       (backend, times) => {
         const desired = { ...withPeers(), backend };
         const [side] = desired.sides as [OverlaySide];

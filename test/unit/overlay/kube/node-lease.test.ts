@@ -228,12 +228,36 @@ test("a host that leaves is drained first, and takes its annotations away", asyn
   await host.is("left");
   // What an administrator wrote stays.
   t.deepEqual(server.nodes.annotations("node-1"), { "public-ip-overwrite": "203.0.113.1" });
-  t.is(conditionOf(server, "node-1")?.status, "True");
+  await until("the condition", () => conditionOf(server, "node-1")?.status === "True");
   host.lease.join();
   await annotated(server, "node-1");
   t.is(conditionOf(server, "node-1")?.status, "True");
   host.lease.ready();
   await until("the condition", () => conditionOf(server, "node-1")?.status === "False");
+});
+
+test("a leave takes away what was on its way to the Node, too", async (t) => {
+  await using server = await KubeApiServer.open();
+  server.nodes.create("node-1", spec(1));
+  const [begun, goes] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const store = new (class extends KubeNodes {
+    override async patch(...args: Parameters<KubeNodes["patch"]>) {
+      begun.resolve();
+      await goes.promise;
+      return super.patch(...args);
+    }
+  })(clientOf(server), systemClock);
+  await using host = new HostOf(server, 1, {}, store);
+  await begun.promise;
+  host.lease.leave();
+  await until("the drain", () => host.drained.length === 1);
+  host.drained[0]?.();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const { phase } = host.view;
+  goes.resolve();
+  t.is(phase, "draining");
+  await host.is("left");
+  t.deepEqual(server.nodes.annotations("node-1"), {});
 });
 
 test("a leave that is called off keeps the subnet", async (t) => {
