@@ -110,10 +110,12 @@ export function commandLinePages(): ReadonlyMap<string, string> {
     return found;
   };
   const shownNames = new Set(commandPages.flatMap(({ commands }) => commands));
-  const left = program.commands
+  const left = program
+    .createHelp()
+    .visibleCommands(program)
     .map((each) => each.name())
-    // (Hidden commands, which are for scripts.)
-    .filter((each) => !shownNames.has(each) && !each.startsWith("__"));
+    // (Commander's own.)
+    .filter((each) => !shownNames.has(each) && each !== "help");
   if (left.length > 0)
     throw new Error(`No page shows ${left.join()}: name them in ${import.meta.filename}`);
 

@@ -104,6 +104,7 @@ async function takeAway(
   } catch (thrown) {
     const unwritable = state === "deleting" && isPodnetError(thrown, "STATE_UNWRITABLE");
     if (!unwritable || graceful) {
+      undoRecord(row, ending);
       followAgain(live, ending);
       throw unwritable ? mayBeForced(name, thrown) : thrown;
     }
@@ -122,6 +123,16 @@ async function takeAway(
   const error = others.length === 0 ? toPodnetError(first) : attach(first, others);
   log.error({ pod_id: id, err: error }, "Failed to remove all of the pod");
   return error;
+}
+
+/** A state that was committed, and may not last: a start of podnetd would act on it. */
+function undoRecord(row: PodRow, { records, log }: Ending): void {
+  if (records.getUsable(row.id)?.state === row.state) return;
+  try {
+    records.stateAgain(row, "its end cannot be recorded");
+  } catch (err) {
+    log.error({ pod_id: row.id, err }, "The pod is recorded as one that ends, and does not");
+  }
 }
 
 /** The end has not begun: the machine runs on, and is followed as before. */

@@ -406,6 +406,22 @@ export class PodRecords extends PodReader {
     if (rest !== undefined) this.#keep(rest);
   }
 
+  /** Gives a pod the state again that its row had, with what was said of it. */
+  stateAgain({ id, name, state, reason, failure }: PodRow, text: string): void {
+    const why = {
+      ...(reason === undefined ? {} : { reason }),
+      ...(failure === undefined ? {} : { failure }),
+    };
+    this.#journal.transact(
+      state,
+      (emit) => {
+        setPodState(this.db, id, { state, ...why }, this.#clock.now());
+        emit({ kind: "updated", podId: id, podName: name, data: { text: `${state}: ${text}` } });
+      },
+      essential,
+    );
+  }
+
   /**
    * Removes a pod's row and quarantines its addresses. `thrown` is the reason when a create has
    * failed; its request keeps that answer. For an `interrupted` create no caller has received it,

@@ -496,6 +496,26 @@ test("a start that waits for another is refused when the daemon ends meanwhile",
   t.deepEqual(codes, ["CANCELLED", "CANCELLED"]);
 });
 
+test("a delete that is written and cannot be flushed leaves the pod as it was", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const failing = new PodnetError("STATE_UNWRITABLE", "The disk fails");
+  Object.assign(node.db, { flushed: () => Promise.reject(failing) });
+  for (const [state, reason] of [
+    ["running", null],
+    ["stopped", "its time was over"],
+  ]) {
+    node.db.run("UPDATE pods SET state = ?, reason = ?", state as string, reason as string | null);
+    await t.throwsAsync(node.pods.delete(id, { force: false }), { code: "STATE_UNWRITABLE" });
+    const row = node.pods.find(id);
+    t.deepEqual([row.state, row.reason], [state, reason ?? undefined]);
+  }
+  Reflect.deleteProperty(node.db, "flushed");
+  await node.pods.delete(id, { force: false });
+  t.deepEqual(node.pods.list(), []);
+  await node.pods.close(1000);
+});
+
 test("a pod whose delete cannot be written down runs on, and is followed as before", async (t) => {
   using node = openNode(configuration({}));
   const { id } = await node.create();
