@@ -120,7 +120,7 @@ test("a container that cannot be started fails the start, and ends its pod", asy
   rig.guest.refuses = true;
   const { status, body } = await rig.call("POST", "/pod/start?podId=pod-web");
   t.is(status, 500);
-  t.regex(body, /^The main process cannot be started: There is no such file\nPROCESS_FAILED/);
+  t.regex(body, /^The main process cannot be started: "\/entry" does not exist\nPROCESS_FAILED/);
   await until("the pod's end", () => rig.node.pods.find("pod-web").state === "failed");
   rig.guest.refuses = false;
   t.is((await rig.call("POST", "/pod/start?podId=pod-web")).status, 200);
