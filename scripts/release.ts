@@ -4,6 +4,7 @@ import path from "node:path";
 import { parseArgs } from "node:util";
 import { version as ownVersion } from "../api/version.ts";
 import { complainAndFail } from "./complain.ts";
+import { buildCli } from "./packaging/cli.ts";
 import { buildClient } from "./packaging/client.ts";
 import { buildDeb } from "./packaging/deb.ts";
 import { placeRelease } from "./packaging/place-release.ts";
@@ -14,6 +15,7 @@ try {
   const { version } = values;
   const files = await placeRelease(async (into) => [
     await buildClient({ version, into }),
+    await buildCli({ version, into }),
     await buildDeb({ version, into }),
   ]);
   for (const file of files) {

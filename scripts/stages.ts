@@ -205,6 +205,7 @@ export const stages: readonly Stage[] = [
       "debian-disk",
       "disks-own",
       "factory-killed",
+      "image-large",
     ].map(inVm),
     setUp: { "--debian": ["debian-agent"].map(inVm), "--browser": ["page"].map(inVm) },
     budgetMinutes: 16,

@@ -2,9 +2,10 @@
  * npm's `@podnet/client`: the sources of `client/` and what they import, as JavaScript with types,
  * one file for each source. Runs on Node 20 and newer.
  */
-import { cpSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { run } from "../../linux/processes/command.ts";
+import { own, packNpm } from "./npm.ts";
 import type { Release } from "./place-release.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
@@ -39,10 +40,7 @@ export async function buildClient({ version, into }: Release): Promise<string> {
     env: { PATH: `${path.dirname(process.execPath)}:${process.env["PATH"] ?? ""}` },
   });
   rmSync(config);
-  writeFileSync(path.join(tree, "package.json"), `${JSON.stringify(manifest(version), null, 2)}\n`);
-  writeFileSync(path.join(tree, "README.md"), readme);
-  cpSync(path.join(top, "LICENSE"), path.join(tree, "LICENSE"));
-  return packed(tree, into);
+  return packNpm(tree, into, { name: "client", manifest: manifest(version), readme });
 }
 
 /** How tsc compiles them: declarations name each other with the endings of their files. */
@@ -63,14 +61,11 @@ const compilation = (tree: string): unknown => ({
   files: [path.join(top, "client/index.ts")],
 });
 
-function manifest(version: string): unknown {
-  const { dependencies, license } = JSON.parse(
-    readFileSync(path.join(top, "package.json"), "utf8"),
-  ) as { dependencies: Record<string, string>; license: string };
+function manifest(version: string): object {
+  const { dependencies, license } = own;
   const used = ["@bufbuild/protobuf", "@connectrpc/connect", "@connectrpc/connect-node"];
   const entry = { types: "./dist/client/index.d.ts", default: "./dist/client/index.js" };
   return {
-    name: "@podnet/client",
     version,
     description: "Pods of podnet, microVMs with a network, from a program",
     license,
@@ -81,16 +76,4 @@ function manifest(version: string): unknown {
     files: ["dist"],
     dependencies: Object.fromEntries(used.map((name) => [name, dependencies[name]])),
   };
-}
-
-/** npm's archive of a directory. */
-async function packed(tree: string, into: string): Promise<string> {
-  await run(["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", into, tree], {
-    timeoutMs: 60_000,
-  });
-  const [file] = globSync("*.tgz", { cwd: into }).filter((name) =>
-    name.startsWith("podnet-client"),
-  );
-  if (file === undefined) throw new Error("npm pack made no archive");
-  return path.join(into, file);
 }

@@ -19,6 +19,7 @@ import { run } from "../../linux/processes/command.ts";
 import { bundle, bundlePage, bundleSnapshot, programs } from "../bundle.ts";
 import { commentedConfig } from "./config-file.ts";
 import { licensesOf } from "./licenses.ts";
+import { packagesIn } from "./npm.ts";
 import type { Release } from "./place-release.ts";
 
 const top = path.resolve(import.meta.dirname, "../..");
@@ -172,10 +173,7 @@ async function bundlePrograms(into: string): Promise<ReadonlySet<string>> {
     );
   }
   made.push(await bundlePage(path.join(into, runsIn, "ui")));
-  const inputs = made.flatMap(({ inputs }) => Object.keys(inputs));
-  return new Set(
-    inputs.flatMap((file) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(file)?.[1] ?? []),
-  );
+  return packagesIn(made);
 }
 
 const completion = async (shell: string): Promise<string> =>
