@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { parse as parseToml, TomlError } from "smol-toml";
 import type { z } from "zod";
 import { PodnetError } from "../../core/errors.ts";
+import { nearest } from "../../core/nearest.ts";
 import { printable } from "../../core/names.ts";
 import { type ConfigKey, configKeys, fileSchema } from "./schema.ts";
 
@@ -38,18 +39,33 @@ function wanted(key: ConfigKey): string {
   return "a text";
 }
 
+/** Keys, and the tables they stand in. */
+const names = [...new Set(configKeys.flatMap(({ key }) => [key, ...key.split(".").slice(0, -1)]))];
+
+/** What is said of a number out of its bounds; undefined for another issue. */
+const boundText = (issue: z.core.$ZodIssue): string | undefined => {
+  if (issue.code === "too_small" && issue.origin !== "string" && issue.origin !== "array")
+    return `is too small: it is ${issue.minimum} at least`;
+  if (issue.code === "too_big" && issue.origin !== "string" && issue.origin !== "array")
+    return `is too large: it is ${issue.maximum} at most`;
+  return undefined;
+};
+
 function issueError(issue: z.core.$ZodIssue, origin: string): PodnetError {
   const path = issue.path.map(String);
   if (issue.code === "unrecognized_keys") {
     const key = [...path, issue.keys[0] ?? ""].join(".");
-    const near = configKeys.find((known) => known.key.endsWith(key.slice(key.indexOf(".") + 1)));
+    const elsewhere = configKeys.find(({ key: known }) =>
+      known.endsWith(key.slice(key.indexOf(".") + 1)),
+    )?.key;
+    const near = elsewhere ?? nearest(key, names);
     return configError(
       printable(key),
       origin,
       "is not known",
-      near === undefined || near.key === key
+      near === undefined || near === key
         ? "Run `podnetd --help` for the keys there are"
-        : `Did you mean ${near.key}?`,
+        : `Did you mean ${near}?`,
     );
   }
   const dotted = path.filter((part) => !/^\d+$/.test(part)).join(".");
@@ -57,7 +73,7 @@ function issueError(issue: z.core.$ZodIssue, origin: string): PodnetError {
   return configError(
     dotted,
     origin,
-    `is not usable: ${issue.message.replace(/^Invalid input: /, "")}`,
+    boundText(issue) ?? `is not usable: ${issue.message.replace(/^Invalid input: /, "")}`,
     key === undefined ? "Write it as a table" : `Write ${wanted(key)}. ${key.help}`,
   );
 }

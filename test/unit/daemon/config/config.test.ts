@@ -92,6 +92,18 @@ test("systemd's directories are honoured, and every path follows them", (t) => {
   t.is(resolve('disks_dir = "/srv/disks"').config.disksDir, "/srv/disks");
 });
 
+test("a misspelt key is answered with the one that was probably meant", (t) => {
+  for (const [text, meant] of [
+    ["[netwrok]\nmtu = 1400", /Did you mean network\?/],
+    ["[network]\ncird = 1", /Did you mean network\.cidr\?/],
+    ["sate_dir = '/srv'", /Did you mean state_dir\?/],
+    ["elephants = 3", /podnetd --help/],
+  ] as const) {
+    const error = t.throws(() => resolve(text)) as PodnetError;
+    t.regex(error.hint ?? "", meant, text);
+  }
+});
+
 test("podnet's own directory is chosen, wherever systemd's sorting puts it", (t) => {
   const { config } = resolve("", { RUNTIME_DIRECTORY: "/run/flannel:/run/podnet" });
   t.is(config.socket, "/run/podnet/podnet.sock");
@@ -101,7 +113,12 @@ const bad: readonly (readonly [string, string, RegExp, string])[] = [
   ["an unknown key", "netwrk = 1", /"netwrk".*not known/, "netwrk"],
   ["an unknown nested key", "[network]\ncird = 1", /"network\.cird".*not known/, "network.cird"],
   ["a wrong type", "[network]\nmtu = '1500'", /"network\.mtu".*expected/i, "network.mtu"],
-  ["an MTU out of range", "[network]\nmtu = 100", /"network\.mtu"/, "network.mtu"],
+  [
+    "an MTU out of range",
+    "[network]\nmtu = 100",
+    /"network\.mtu".*too small: it is \d+ at least/,
+    "network.mtu",
+  ],
   [
     "a prefix with a leading zero",
     "[network]\ncidr = '10.0.0.0/08'",
