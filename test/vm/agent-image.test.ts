@@ -20,7 +20,7 @@ interface Manifest {
     readonly sha256: string;
   }[];
   readonly agent: { readonly sha256: string; readonly bytes: number };
-  readonly modules: Readonly<Record<"console" | "root" | "network", readonly string[]>>;
+  readonly modules: Readonly<Record<"console" | "root" | "network" | "shares", readonly string[]>>;
   readonly outputs: Readonly<Record<string, { readonly sha256: string; readonly bytes: number }>>;
 }
 const manifest = JSON.parse(readFileSync(image("manifest.json"), "utf8")) as Manifest;
@@ -85,8 +85,8 @@ test("cpio lists the initramfs: the agent, busybox, the modules in their order",
       .split("\n");
     for (const name of ["init", "bin/busybox", "bin/sh", "sbin/ip", "dev/console", "etc/passwd"])
       t.true(listed.includes(name), name);
-    const { console: first, root, network } = manifest.modules;
-    const order = new Set([...first, ...root, ...network]);
+    const { console: first, root, network, shares } = manifest.modules;
+    const order = new Set([...first, ...root, ...network, ...shares]);
     t.deepEqual(
       listed.filter((name) => name.endsWith(".ko")).toSorted(),
       [...order].map((name) => `lib/modules/${name}.ko`).toSorted(),

@@ -94,7 +94,7 @@ test("systemd's directories are honoured, and every path follows them", (t) => {
 
 test("a misspelt key is answered with the one that was probably meant", (t) => {
   for (const [text, meant] of [
-    ["[netwrok]\nmtu = 1400", /Did you mean network\?/],
+    ["[netwrk]\nmtu = 1400", /Did you mean network\?/],
     ["[network]\ncird = 1", /Did you mean network\.cidr\?/],
     ["sate_dir = '/srv'", /Did you mean state_dir\?/],
     ["elephants = 3", /podnetd --help/],
