@@ -68,8 +68,8 @@ export interface Parts {
 
 const wasm2cRuntime = "/usr/share/wabt/wasm2c";
 const commonFlags = ["-static", "-ffunction-sections", "-fdata-sections", "-fno-ident"];
-/** The engine: pods wait for its programs (docs/decisions/0005-agent-engine.md). */
-const engineFlags = [...commonFlags, "-O2", "-fno-strict-aliasing", "-w"];
+/** The engine: size counts more than speed, its programs wait for others most of their time. */
+const engineFlags = [...commonFlags, "-Os", "-fno-strict-aliasing", "-w"];
 const nativeFlags = [...commonFlags, "-Os", "-Wall", "-Wextra", "-std=gnu11"];
 
 /** Translates and compiles what is the program's own; what is there already is taken. */

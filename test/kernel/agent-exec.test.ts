@@ -306,6 +306,6 @@ test.serial("a thousand processes leave neither descriptors nor memory behind", 
   await thousand();
   t.is(descriptors(), before.descriptors);
   t.true(rss() - before.rss <= 128, `grew from ${before.rss} to ${rss()} KiB`);
-  t.true(rss() <= 3328, `${rss()} KiB`);
+  t.true(rss() <= 3072, `${rss()} KiB`);
   t.log(`${before.rss} KiB before, ${rss()} KiB after`);
 });

@@ -83,6 +83,5 @@ test.serial("Whatever happens, the host ends as it should and no pod is lost", a
   writeFileSync(path.join(top, "build/summary/sim"), `${line}\n`);
   for (const { failures, text } of results) t.is(failures, 0, `PODNET_SEED=${seed}\n${text}`);
   if (full) t.is(sum("histories"), workers * share.histories);
-  // A busy machine gets through few in its time.
-  else t.true(sum("histories") >= workers);
+  else t.true(sum("histories") >= 20);
 });

@@ -141,7 +141,7 @@ test.serial("a NIC asked for before it is plugged is configured as it comes", as
 test.serial("it stays small", async (t) => {
   const rss = Number(await shell("sed -n 's/VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/1/status"));
   t.log(`${rss} KiB resident`);
-  t.true(rss > 0 && rss < 2944);
+  t.true(rss > 0 && rss < 2560);
 });
 
 test.serial("frames that end a hyperstart and its kernel do nothing here", async (t) => {
