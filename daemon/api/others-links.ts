@@ -1,6 +1,7 @@
 import type { ContextValues } from "@connectrpc/connect";
 import { protectedKey, protectedPrefix } from "../../api/protected-labels.ts";
 import type { InterfaceSpec, PodSpec } from "../../api/pod-spec.ts";
+import type { ServiceSpec } from "../../api/service-spec.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { callerKey } from "../listeners/callers.ts";
@@ -70,6 +71,26 @@ export function refuseProtectedLabels(
       `set or remove labels that begin with ${protectedPrefix}`,
       `${of}["${printable(key)}"]`,
       "Leave it out, or ask an administrator: policies choose pods by such labels",
+    );
+}
+
+/**
+ * A check of a backend outside of podnet has the host ask whoever is there, as the host: only
+ * administrators decide that. Throws `PERMISSION_DENIED`; `of` is the field that has the backends.
+ */
+export function refuseChecksOutside(
+  check: ServiceSpec["check"] | undefined,
+  backends: ServiceSpec["backends"],
+  values: Pick<ContextValues, "get">,
+  of: string,
+): void {
+  if (check === undefined || values.get(callerKey)?.role === "admin") return;
+  const outside = backends.findIndex(({ address }) => address !== undefined);
+  if (outside >= 0)
+    throw refused(
+      "have podnetd ask backends that are no pods",
+      `${of}[${outside}].address`,
+      "Leave the check out, or have an administrator make the service",
     );
 }
 

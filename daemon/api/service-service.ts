@@ -4,6 +4,7 @@ import * as wire from "../../api/gen/podnet/v1/service_service_pb.ts";
 import { validateBackendChange, validateService } from "../../api/validate/service.ts";
 import { printable } from "../../core/names.ts";
 import type { ServiceNow } from "../services/services.ts";
+import { refuseChecksOutside } from "./others-links.ts";
 import { note, type ServiceParts } from "./context.ts";
 
 /** The service of services: virtual addresses that lead to several pods. */
@@ -17,6 +18,7 @@ export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.Ser
 
     async create({ spec, planOnly }, context) {
       const asked = validateService(spec, defaults);
+      refuseChecksOutside(asked.check, asked.backends, context.values, "backends");
       if (planOnly) return planView(await services.plan(asked, true));
       note(parts, context, `create service ${asked.name}`);
       return { service: serviceView(await services.create(asked)) };
@@ -25,6 +27,7 @@ export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.Ser
     async update({ spec, planOnly }, context) {
       const found = services.get(spec?.name ?? "");
       const asked = validateService(spec, { network: found.network });
+      refuseChecksOutside(asked.check, asked.backends, context.values, "backends");
       if (planOnly) return planView(await services.plan(asked, false));
       note(parts, context, `update service ${asked.name}`);
       return { service: serviceView(await services.update(asked)) };
@@ -32,6 +35,7 @@ export function serviceService(parts: ServiceParts): ServiceImpl<typeof wire.Ser
 
     async changeBackends({ name, ...change }, context) {
       const asked = validateBackendChange(change);
+      refuseChecksOutside(services.get(name).check, asked.set, context.values, "set");
       note(parts, context, `change backends of service ${printable(name)}`);
       const { endpoints, notices } = await services.changeBackends(name, asked);
       return { endpoints: endpoints.length, notices: [...notices] };

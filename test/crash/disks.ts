@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
-import type { Acts } from "./acts.ts";
+import { type Acts, ofLife } from "./acts.ts";
 import type { Worker } from "./worker.ts";
 import { create as createPlain, subject } from "./pods.ts";
 
@@ -33,29 +33,13 @@ async function plugged(worker: Worker): Promise<void> {
   await add(worker);
 }
 
+const life = ofLife(create);
+
 export const diskChanges: Readonly<Record<DiskChange, Acts>> = {
-  "disk-create": {
-    stays: undefined,
-    from: "commit:claim:before",
-    prepare: async () => {},
-    change: create,
-  },
+  "disk-create": life.create,
   // What it wrote stays with it: without its files it does not start.
-  "disk-start": {
-    stays: "pod",
-    from: "commit:creating:before",
-    prepare: async (worker) => {
-      await create(worker);
-      await worker.client.pods.stop(pod);
-    },
-    change: ({ client }) => client.pods.start(pod),
-  },
-  "disk-delete": {
-    stays: undefined,
-    from: "commit:deleting:before",
-    prepare: create,
-    change: ({ client }) => client.pods.delete(pod),
-  },
+  "disk-start": life.start,
+  "disk-delete": life.delete,
   "disk-add": {
     stays: "pod",
     from: "commit:learn:before",

@@ -1,13 +1,11 @@
 import { chmodSync, mkdirSync } from "node:fs";
 import path from "node:path";
-import type { Acts } from "./acts.ts";
+import { type Acts, ofLife } from "./acts.ts";
 import { subject } from "./pods.ts";
 import type { Worker } from "./worker.ts";
 
 /** Changes of a pod with two shares, which only a confined machine has. */
 export type ShareChange = "share-create" | "share-start" | "share-delete";
-
-const pod = { idOrName: subject };
 
 function create({ client, directory }: Worker): Promise<unknown> {
   const shares = ["one", "two"].map((name) => {
@@ -19,28 +17,12 @@ function create({ client, directory }: Worker): Promise<unknown> {
   return client.pods.create({ spec: { name: subject, shares } });
 }
 
+const life = ofLife(create);
+
 export const shareChanges: Readonly<Record<ShareChange, Acts>> = {
-  "share-create": {
-    stays: undefined,
-    from: "commit:claim:before",
-    prepare: async () => {},
-    change: create,
-  },
-  "share-start": {
-    stays: "pod",
-    from: "commit:creating:before",
-    prepare: async (worker) => {
-      await create(worker);
-      await worker.client.pods.stop(pod);
-    },
-    change: ({ client }) => client.pods.start(pod),
-  },
-  "share-delete": {
-    stays: undefined,
-    from: "commit:deleting:before",
-    prepare: create,
-    change: ({ client }) => client.pods.delete(pod),
-  },
+  "share-create": life.create,
+  "share-start": life.start,
+  "share-delete": life.delete,
 };
 
 /** Failpoints that only a pod with shares comes by. */

@@ -1,4 +1,5 @@
 import { isPodnetError } from "../../core/errors.ts";
+import { LastAnswers } from "./last-answers.ts";
 import type { Random } from "./random.ts";
 import type { Simulation } from "./simulation.ts";
 
@@ -7,11 +8,11 @@ const names = ["p1", "p2", "p3"];
 /** What is asked about policies, and what was answered. */
 export class PolicyActions {
   readonly #sim: Simulation;
-  /** Calls about each policy so far. */
-  readonly #calls = new Map<string, number>();
+  readonly #answers: LastAnswers;
 
   constructor(sim: Simulation) {
     this.#sim = sim;
+    this.#answers = new LastAnswers(sim.promisedPolicies);
   }
 
   any(): void {
@@ -25,7 +26,7 @@ export class PolicyActions {
     const sim = this.#sim;
     const document = drawn(sim.world.random, name);
     const text = JSON.stringify(document);
-    const promise = this.#asked(name);
+    const promise = this.#answers.asked(name);
     sim.call(`policy apply ${text}`, async ({ policies }) => {
       await policies.apply(document);
       promise(text);
@@ -34,25 +35,11 @@ export class PolicyActions {
 
   #delete(name: string): void {
     const sim = this.#sim;
-    const promise = this.#asked(name);
+    const promise = this.#answers.asked(name);
     sim.call(`policy delete ${name}`, async ({ policies }) => {
       await policies.delete(name);
       promise(undefined);
     });
-  }
-
-  /**
-   * From here on it may be another one or none, whatever is answered. What is answered last is
-   * promised, unless another call about it has begun meanwhile.
-   */
-  #asked(name: string): (document: string | undefined) => void {
-    const { promisedPolicies } = this.#sim;
-    promisedPolicies.delete(name);
-    const call = (this.#calls.get(name) ?? 0) + 1;
-    this.#calls.set(name, call);
-    return (document) => {
-      if (call === this.#calls.get(name)) promisedPolicies.set(name, document);
-    };
   }
 }
 

@@ -3,6 +3,7 @@ import type { NetworkName, PodName, ServiceName } from "../../core/names.ts";
 import { isPodnetError } from "../../core/errors.ts";
 import type { ServiceDefinition } from "../../daemon/services/store.ts";
 import type { LiveNode } from "./daemon-life.ts";
+import { LastAnswers } from "./last-answers.ts";
 import type { Random } from "./random.ts";
 import type { Simulation } from "./simulation.ts";
 
@@ -12,11 +13,11 @@ const pods = ["a", "b", "c", "d"] as PodName[];
 /** What is asked about services, and what was answered. */
 export class ServiceActions {
   readonly #sim: Simulation;
-  /** Calls about each service so far. */
-  readonly #calls = new Map<string, number>();
+  readonly #answers: LastAnswers;
 
   constructor(sim: Simulation) {
     this.#sim = sim;
+    this.#answers = new LastAnswers(sim.promisedServices);
   }
 
   any(): void {
@@ -25,7 +26,7 @@ export class ServiceActions {
     const does = random.weighted({ create: 4, update: 2, backends: 3, delete: 2 });
     const spec = drawn(random, name);
     const change = { set: spec.backends, remove: [] };
-    const promise = this.#asked(name);
+    const promise = this.#answers.asked(name);
     this.#sim.call(`service ${does} ${JSON.stringify(spec)}`, async ({ services }) => {
       if (does === "create") promise(text(await services.create(spec)));
       else if (does === "update") promise(text(await services.update(spec)));
@@ -35,17 +36,6 @@ export class ServiceActions {
         promise(undefined);
       }
     });
-  }
-
-  /** As for policies: what is answered last is promised, unless another call has begun since. */
-  #asked(name: string): (service: string | undefined) => void {
-    const { promisedServices } = this.#sim;
-    promisedServices.delete(name);
-    const call = (this.#calls.get(name) ?? 0) + 1;
-    this.#calls.set(name, call);
-    return (service) => {
-      if (call === this.#calls.get(name)) promisedServices.set(name, service);
-    };
   }
 }
 

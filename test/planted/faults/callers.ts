@@ -297,4 +297,16 @@ export const callersFaults: readonly Fault[] = [
       title: "get prints the console that a failed pod's hint refers to",
     },
   },
+  {
+    kind: "access",
+    name: "an operator has the host ask whatever address it names",
+    file: "daemon/api/service-service.ts",
+    find: 'refuseChecksOutside(services.get(name).check, asked.set, context.values, "set");',
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon/api/others-links.test.ts",
+      title:
+        "checks of backends that are no pods are for administrators, by whichever call they come",
+    },
+  },
 ];

@@ -3,6 +3,7 @@ import test from "ava";
 import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import type { Role } from "../../../../api/roles.ts";
 import { callerKey } from "../../../../daemon/listeners/callers.ts";
+import { serviceService } from "../../../../daemon/api/service-service.ts";
 import {
   refuseOthersLinks,
   refuseProtectedLabels,
@@ -59,4 +60,39 @@ test("labels that policies rely on are for administrators, and all others for ev
       { code: "PERMISSION_DENIED", field: `remove["${key}"]` },
     );
   t.throws(() => refuseProtectedLabels(["admin.podnet/zone"], createContextValues(), "set"));
+});
+
+test("checks of backends that are no pods are for administrators, by whichever call they come", async (t) => {
+  const check = { timeoutS: 2, intervalS: 10, rise: 2, fall: 3 };
+  const done = { endpoints: [], notices: [], backends: [], ports: [], addresses: [] };
+  const call = async (how: "create" | "update" | "changeBackends", role: Role, checked = true) => {
+    const services = {
+      get: () => ({ ...done, network: "default", ...(checked && { check }) }),
+      create: async () => done,
+      update: async () => done,
+      changeBackends: async () => done,
+    };
+    const log = { info: () => {} };
+    const api = serviceService({ services, config: { network: {} }, log } as never);
+    const backends = [{ address: "192.0.2.9", pod: "", port: 0 }];
+    const spec = {
+      ...{ name: "db", network: "default", addresses: ["10.96.0.9"], select: {}, affinity: "" },
+      ports: [{ port: 80, targetPort: 80, protocol: "tcp" }],
+      ...{
+        backends,
+        ...(checked && {
+          check: { path: "", port: 0, intervalS: 0, timeoutS: 0, rise: 0, fall: 0 },
+        }),
+      },
+    };
+    const request = how === "changeBackends" ? { name: "db", set: backends, remove: [] } : { spec };
+    const values = createContextValues().set(callerKey, { role } as never);
+    await api[how](request as never, { values } as never);
+  };
+  for (const how of ["create", "update", "changeBackends"] as const) {
+    const refused = await t.throwsAsync(call(how, "operator"), { code: "PERMISSION_DENIED" }, how);
+    t.regex((refused as unknown as { field: string }).field, /^(?:backends|set)\[0\]\.address$/);
+    await t.notThrowsAsync(call(how, "operator", false), how);
+    await t.notThrowsAsync(call(how, "admin"), how);
+  }
 });
