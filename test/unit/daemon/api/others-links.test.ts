@@ -75,15 +75,16 @@ test("checks of backends that are no pods are for administrators, by whichever c
     const log = { info: () => {} };
     const api = serviceService({ services, config: { network: {} }, log } as never);
     const backends = [{ address: "192.0.2.9", pod: "", port: 0 }];
+    const usual = { path: "", port: 0, intervalS: 0, timeoutS: 0, rise: 0, fall: 0 };
     const spec = {
-      ...{ name: "db", network: "default", addresses: ["10.96.0.9"], select: {}, affinity: "" },
+      name: "db",
+      network: "default",
+      addresses: ["10.96.0.9"],
+      select: {},
+      affinity: "",
       ports: [{ port: 80, targetPort: 80, protocol: "tcp" }],
-      ...{
-        backends,
-        ...(checked && {
-          check: { path: "", port: 0, intervalS: 0, timeoutS: 0, rise: 0, fall: 0 },
-        }),
-      },
+      backends,
+      ...(checked && { check: usual }),
     };
     const request = how === "changeBackends" ? { name: "db", set: backends, remove: [] } : { spec };
     const values = createContextValues().set(callerKey, { role } as never);
