@@ -1,3 +1,4 @@
+import { statSync } from "node:fs";
 import { Agent } from "node:http";
 import { connect as netConnect, type Socket } from "node:net";
 import type { DescMethod, DescService } from "@bufbuild/protobuf";
@@ -71,11 +72,23 @@ function nodeCodeOf(thrown: unknown): string | undefined {
   return undefined;
 }
 
-function hintFor(code: string | undefined): string {
+function hintFor(code: string | undefined, target: string): string {
+  if (code === "ECONNREFUSED" && target.startsWith("/") && !isSocket(target))
+    return "This is not a socket. podnetd's is /run/podnet/podnet.sock unless it is configured otherwise";
+
   if (code !== undefined && /SSL|TLS|CERT|SIGNATURE/.test(code)) {
     return "See whether the certificates of both ends are signed by the authority each trusts";
   }
   return hints[code ?? ""] ?? "See whether podnetd still runs, and its log";
+}
+
+/** Also when it cannot be looked at. */
+function isSocket(path: string): boolean {
+  try {
+    return statSync(path).isSocket();
+  } catch {
+    return true;
+  }
 }
 
 /**
@@ -112,7 +125,7 @@ function explain(thrown: unknown, target: string, options: CallOptions | undefin
     });
   }
   return new PodnetError("DAEMON_UNREACHABLE", `podnetd does not answer at ${target}`, {
-    hint: hintFor(errno),
+    hint: hintFor(errno, target),
     details: { target, ...(errno === undefined ? { reason: error.message } : { errno }) },
     cause: thrown,
   });

@@ -13,6 +13,8 @@ export interface Context {
   readonly given: GivenFlags;
   /** The command that runs; undefined until its arguments are read. */
   command?: Command;
+  /** The command, or the group, that the first words name. */
+  typing?: Command;
   exitCode: number;
 }
 

@@ -26,19 +26,20 @@ export function parseCount(flag: string, text: string, least = 0): number {
   return value;
 }
 
-const mebibytes: Readonly<Record<string, number>> = { "": 1, m: 1, mi: 1, g: 1024, gi: 1024 };
+const mebibytes: Readonly<Record<string, number>> = { "": 1, m: 1, g: 1024, t: 1024 ** 2 };
 
-/** Memory in MiB: `256`, `256M`, `1G` (binary, also written Mi, MiB). */
+/** Memory in MiB: `256`, `256M`, `1.5G` (binary, also written Mi, MiB). */
 export function parseMemory(text: string, flag = "--memory"): number {
-  const match = /^([0-9]{1,7})\s*(m|mi|g|gi)?b?$/i.exec(text);
+  const match = /^([0-9]{1,7}(?:\.[0-9]{1,4})?)\s*(?:([mgt])i?)?b?$/i.exec(text);
   const unit = mebibytes[(match?.[2] ?? "").toLowerCase()];
-  if (match === null || unit === undefined) {
+  const mib = Number(match?.[1]) * (unit ?? 0);
+  if (match === null || !Number.isSafeInteger(mib) || mib > most) {
     throw usage(
       `${flag} "${printable(text)}" is not an amount of memory`,
-      "Write MiB such as 256, or with a unit: 256M, 1G",
+      "Write MiB such as 256, or with a unit: 256M, 1.5G",
     );
   }
-  return Number(match[1]) * unit;
+  return mib;
 }
 
 const byteUnits: Readonly<Record<string, number>> = {

@@ -59,6 +59,7 @@ import { isPodnetError } from "../core/errors.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import type { Io } from "./io.ts";
 import type { Format } from "./output.ts";
+import { commandAt, helpBehind, withHint, wrongInGroup } from "./mistyped.ts";
 import { report } from "./views/report.ts";
 
 const about = `podnet gives microVM pods their network.
@@ -91,12 +92,14 @@ export function buildProgram(context: Context): Command {
     .configureOutput({
       writeOut: (text) => void io.stdout.write(text),
       writeErr: (text) => void io.stderr.write(text),
+      outputError: (text, write) => write(withHint(text, context.typing)),
       getOutHelpWidth: () => io.stdout.columns ?? 100,
       getErrHelpWidth: () => io.stderr.columns ?? 100,
       getOutHasColors: () => io.stdout.isTTY === true,
       getErrHasColors: () => io.stderr.isTTY === true,
     })
     .addHelpText("after", epilogue);
+  addTarget(program);
   for (const add of [
     addCreate,
     addGet,
@@ -163,22 +166,38 @@ export function buildProgram(context: Context): Command {
 /** The options that every command has. Of a group its commands have them. */
 function addCommon(command: Command, path = command.name()): void {
   for (const each of command.commands) addCommon(each, `${path} ${each.name()}`);
+  addTarget(command.optionsGroup("Options:"));
   if (command.commands.length > 0) return;
+  command.showHelpAfterError(`Try: podnet ${path} --help`).helpOption("-h, --help", "show help");
+}
+
+/** Where podnetd is: before the command, or behind it. */
+const addTarget = (command: Command): Command =>
   command
-    .optionsGroup("Options:")
     .option("--socket <path>", "podnetd's unix socket")
-    .option("--url <url>", "https://HOST:PORT of a podnetd on TCP")
-    .showHelpAfterError(`Try: podnet ${path} --help`)
-    .helpOption("-h, --help", "show help");
+    .option("--url <url>", "https://HOST:PORT of a podnetd on TCP");
+
+/** Gives a command what was given before it, unless it has either itself. */
+function inheritTarget(action: Command): void {
+  const keys = ["socket", "url"];
+  const isGiven = (command: Command): boolean =>
+    keys.some((key) => command.getOptionValueSource(key) === "cli");
+  for (let at: Command | null = action; at !== null; at = at.parent) {
+    if (!isGiven(at)) continue;
+    if (at === action) return;
+    for (const key of keys)
+      action.setOptionValueWithSource(key, at.getOptionValue(key), at.getOptionValueSource(key));
+    return;
+  }
 }
 
 /**
  * The value of `-o`, read before the arguments are parsed, so that parse errors are printed in the
  * requested format.
  */
-function formatOf(args: readonly string[]): Format {
+function formatOf(command: string, args: readonly string[]): Format {
   // Arguments behind `exec POD` belong to the guest.
-  if (args[0] === "exec") return "table";
+  if (command === "exec") return "table";
   const end = args.indexOf("--");
   const own = end < 0 ? args : args.slice(0, end);
   const wanted = own.flatMap((arg, i) => {
@@ -222,10 +241,20 @@ const pathOf = (command: Command): string =>
 async function runTree(
   program: Command,
   context: Context,
-  args: readonly string[],
+  given: readonly string[],
 ): Promise<number> {
+  const args = helpBehind(program, given);
+  const { command: typing } = commandAt(program, args);
+  context.typing = typing;
+  const name = typing.name();
+  const wrong = wrongInGroup(program, args);
+  if (wrong !== undefined) {
+    context.io.stderr.write(wrong);
+    return exitCodes.usage;
+  }
   program.hook("preAction", (_program, action) => {
     context.command = action;
+    inheritTarget(action);
   });
   try {
     await program.parseAsync([...args], { from: "user" });
@@ -236,12 +265,12 @@ async function runTree(
       return thrown.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
     }
     // Interrupting an endless stream is its normal end, not an error.
-    if (endless.has(args[0] ?? "") && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
-    const code = report(context, thrown, formatOf(args));
+    if (endless.has(name) && isPodnetError(thrown, "CANCELLED")) return exitCodeOf(thrown);
+    const code = report(context, thrown, formatOf(name, args));
     const isPlain = code === exitCodes.usage || code === exitCodes.timeout;
     // A program that could not be started has its exit code.
     if (context.exitCode !== exitCodes.ok) return context.exitCode;
-    const ofProgram = ["exec", "shell", "run"].includes(args[0] ?? "");
+    const ofProgram = ["exec", "shell", "run"].includes(name);
     return ofProgram && !isPlain ? exitCodes.exec : code;
   }
 }

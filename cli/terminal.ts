@@ -43,3 +43,8 @@ export function tamed(): (data?: Uint8Array) => Uint8Array {
     return Buffer.from(parts.join(""));
   };
 }
+
+/** Says that there is nothing: on a terminal, where an empty answer looks like a mistake. */
+export function sayNothing(out: Output, text: string): void {
+  if (out.isTTY === true) out.write(`${text} yet\n`);
+}

@@ -12,6 +12,12 @@ export function nearest(text: string, names: readonly string[]): string | undefi
   return first?.name;
 }
 
+/** The beginning of a hint: `Did you mean "web"? `, or nothing when no name is near. */
+export function didYouMean(text: string, names: readonly string[]): string {
+  const meant = nearest(text, names);
+  return meant === undefined ? "" : `Did you mean "${meant}"? `;
+}
+
 /** Letters that differ; more than `most` when the lengths say so already. */
 function distance(a: string, b: string, most: number): number {
   if (Math.abs(a.length - b.length) > most) return most + 1;

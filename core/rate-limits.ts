@@ -41,9 +41,27 @@ const bytes = { "": 1, b: 1, ...steps(["k", "m", "g"], 1024, ["", "b", "ib"]) };
 const counts = { "": 1, ...steps(["k", "m"], 1000, [""]) };
 
 const kinds = {
-  bandwidth: { units: bits, least: 8000, most: 1e12, hint: "Write 100mbit, 1gbit or 250kbit" },
-  burst: { units: bytes, least: 1, most: 2 ** 30, hint: "Write 256kb, 1mb or bytes alone" },
-  packets: { units: counts, least: 1, most: 1e8, hint: "Write 10k or digits alone" },
+  bandwidth: {
+    units: bits,
+    least: 8000,
+    most: 1e12,
+    range: "8kbit to 1tbit",
+    hint: "Write 100mbit, 1gbit or 250kbit",
+  },
+  burst: {
+    units: bytes,
+    least: 1,
+    most: 2 ** 30,
+    range: "1 to 1gb",
+    hint: "Write 256kb, 1mb or bytes alone",
+  },
+  packets: {
+    units: counts,
+    least: 1,
+    most: 1e8,
+    range: "1 to 100m",
+    hint: "Write 10k or digits alone",
+  },
 } as const;
 
 /** Checks a change of limits. Throws `INVALID_ARGUMENT`. */
@@ -64,7 +82,7 @@ export function validateLimits(
 }
 
 function parseLimit(name: keyof typeof kinds, text: string, field: string): number | null {
-  const { units, least, most, hint } = kinds[name];
+  const { units, least, most, range, hint } = kinds[name];
   if (text === "default") return null;
   if (text === "none" && name !== "burst") return 0;
   const match = /^([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([a-z]*)$/.exec(text.toLowerCase());
@@ -76,9 +94,10 @@ function parseLimit(name: keyof typeof kinds, text: string, field: string): numb
     });
   const value = Math.round(Number(match[1]) * unit);
   if (value >= least && value <= most) return value;
-  throw new PodnetError("INVALID_ARGUMENT", `${text} is out of range`, {
+  const isBare = match[2] === "" && name === "bandwidth" && value < least;
+  throw new PodnetError("INVALID_ARGUMENT", `${text}${isBare ? " bit/s" : ""} is out of range`, {
     field,
-    hint: `Use ${least} to ${most}${name === "burst" ? "" : ", or none"}`,
+    hint: `Use ${range}${name === "burst" ? "" : ", or none"}`,
   });
 }
 

@@ -38,7 +38,9 @@ export function addExecs(program: Command, context: Context): void {
 }
 
 function addExecsList(group: Command, context: Context): void {
-  addOutput(group.command("list").description("list programs, of one pod or of all"))
+  addOutput(
+    group.command("list", { isDefault: true }).description("list programs, of one pod or of all"),
+  )
     .argument("[pod]", "name or id")
     .action(async (idOrName: string | undefined, options: OutputOptions) => {
       const { io } = context;

@@ -7,7 +7,7 @@ import { type CommonOptions, type Context, withPodnet } from "../context.ts";
 import type { Io } from "../io.ts";
 import { parseCount } from "../parse.ts";
 import { printLogs } from "./process/process-logs.ts";
-import { tamed, write } from "../terminal.ts";
+import { sayNothing, tamed, write } from "../terminal.ts";
 
 interface Options extends CommonOptions {
   readonly follow?: boolean;
@@ -70,19 +70,22 @@ interface Printing {
 }
 
 async function printConsole(
-  { stdout }: Io,
+  { stdout, stderr }: Io,
   podnet: Podnet,
   { idOrName, noFollow, lines }: Printing,
   signal: AbortSignal,
 ): Promise<void> {
   const fit = stdout.isTTY === true ? tamed() : undefined;
   let isKept = true;
+  let isEmpty = true;
   for await (const { data } of podnet.pods.console({ idOrName, noFollow }, { signal })) {
     const part = isKept && lines !== undefined ? lastLines(data, lines) : data;
     isKept = false;
+    isEmpty &&= data.length === 0;
     await write(stdout, fit?.(part) ?? part);
   }
   if (fit !== undefined) await write(stdout, fit());
+  if (noFollow && isEmpty) sayNothing(stderr, "Nothing has been printed on the guest's console");
 }
 
 const lineFeed = 10;

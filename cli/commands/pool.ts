@@ -25,7 +25,11 @@ export function addPool(program: Command, context: Context): void {
 }
 
 function addPoolList(group: Command, context: Context): void {
-  addOutput(group.command("list").description("list the pools, one for each size of machine"))
+  addOutput(
+    group
+      .command("list", { isDefault: true })
+      .description("list the pools, one for each size of machine"),
+  )
     .addHelpText("after", about)
     .action(async (options: OutputOptions) => {
       const { io } = context;

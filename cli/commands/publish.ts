@@ -51,11 +51,21 @@ export function addUnpublish(program: Command, context: Context): void {
         podnet.pods.unpublishPorts(request, { signal }),
       );
       for (const port of notPublished)
-        context.io.stderr.write(`was not published: ${portText(port).replace(/^0:/, "")}\n`);
+        context.io.stderr.write(
+          `was not published: ${portText(port).replace(/^0:/, "")}${asHostPort(port, pod)}\n`,
+        );
       for (const text of stillPublished(request.ports, plan === undefined ? pod : undefined))
         context.io.stderr.write(`still published: ${text}\n`);
       await answer(context, options, plan ?? pod, pod);
     });
+}
+
+/** A lone port is one of the pod. When it is published at the host alone, that may be meant. */
+function asHostPort({ hostPort, podPort }: PublishedPort, pod: Pod | undefined): string {
+  if (hostPort !== 0) return "";
+  const meant = pod?.ports.find((each) => each.hostPort === podPort);
+  if (pod === undefined || meant === undefined) return "";
+  return ` (a port of the pod; host port ${podPort}: podnet unpublish ${pod.name} ${portText(meant)})`;
 }
 
 /** Ports that differ from the withdrawn ones only in address or range, and may have been meant. */

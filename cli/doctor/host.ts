@@ -15,11 +15,12 @@ export interface Host {
   run(argv: readonly string[]): Promise<Ran | null>;
   /** Connects by TCP. The error's name; null: it was accepted. */
   connectError(host: string, port: number): Promise<string | null>;
-  /** Who asks, and what time it is. */
+  /** Who asks, what time it is, and where the caller says that podnetd is. */
   self(): Promise<{
     readonly uid: number;
     readonly groups: readonly number[];
     readonly nowMs: number;
+    readonly socket?: string;
   }>;
 }
 

@@ -15,8 +15,17 @@ export interface Settings {
 
 const programs = ["podnetd", "/opt/podnet/bin/podnetd"];
 
-/** The settings as podnetd's own command resolves them here; its defaults where it is missing. */
+/**
+ * The settings as podnetd's own command resolves them here; its defaults where it is missing. A
+ * socket that the caller named counts more.
+ */
 export async function settingsOf(host: Host): Promise<Settings> {
+  const settings = await resolvedSettings(host);
+  const { socket = settings.socket } = await host.self();
+  return { ...settings, socket };
+}
+
+async function resolvedSettings(host: Host): Promise<Settings> {
   for (const program of programs) {
     const ran = await host.run([program, "config", "--resolved"]);
     if (ran === null) continue;

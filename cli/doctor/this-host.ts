@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { open, readFile, stat, statfs } from "node:fs/promises";
 import { connect } from "node:net";
+import type { TargetOptions } from "../target.ts";
 import type { Host } from "./host.ts";
 
 /** A program that hangs, or prints without end, does not hold the doctor up. */
@@ -86,3 +87,14 @@ export const thisHost: Host = {
 
 /** Where a user's shell does not look for programs of the administrator, we do. */
 const searched = (path = "/usr/bin:/bin"): string => `${path}:/usr/local/sbin:/usr/sbin:/sbin`;
+
+/** This host, of a caller that may have named podnetd's socket. */
+export function hostOfCaller(
+  { socket, url }: TargetOptions,
+  env: Readonly<Record<string, string | undefined>>,
+): Host {
+  const isByUrl = (url ?? env["PODNET_URL"] ?? "") !== "";
+  const named = socket ?? (isByUrl ? "" : (env["PODNET_SOCKET"] ?? ""));
+  if (named === "") return thisHost;
+  return { ...thisHost, self: async () => ({ ...(await thisHost.self()), socket: named }) };
+}

@@ -23,6 +23,8 @@ export const otherNames: Readonly<Record<string, readonly string[]>> = {
   last_only: ["last"],
   max_packets: ["packets", "count"],
   memory_mib: ["memory"],
+  path: ["image"],
+  port: ["spec"],
   ports: ["spec"],
   process: ["program"],
   public_ips: ["public-ip"],
@@ -49,7 +51,8 @@ export function typedFor(
 ): Typed | undefined {
   if (field.startsWith("--")) return { kind: "flag", text: field };
   const recorded = given.flagOf(field);
-  if (recorded !== undefined) return { kind: "flag", text: recorded };
+  if (recorded !== undefined)
+    return inPlaceOf(recorded, command) ?? { kind: "flag", text: recorded };
   if (command === undefined) return undefined;
   // Where flags are recorded, a field without one came out of the file.
   const isOfFile = !given.isEmpty && command.getOptionValueSource("file") === "cli";
@@ -61,6 +64,13 @@ export function typedFor(
       if (found !== undefined) return found;
     }
   return undefined;
+}
+
+/** The argument that was typed in the place of a flag of its name: `create NAME`. */
+function inPlaceOf(flag: string, command: Command | undefined): Typed | undefined {
+  const name = flag.slice("--".length);
+  if (command === undefined || flagOf(command, name) !== undefined) return undefined;
+  return argumentOf(command, name);
 }
 
 /** `dns_servers` may be `--dns-servers` or `--dns-server`, `timeout_ms` is `--timeout`. */

@@ -89,7 +89,7 @@ function podsOf({ pods, records }: ServiceParts, only: PodId | undefined) {
   if (row !== undefined) return [withNics(row)];
   throw new PodnetError("POD_NOT_FOUND", "The pod has been deleted", {
     field: "id_or_name",
-    hint: "See `podnet list`",
+    hint: "See podnet list",
   });
 }
 

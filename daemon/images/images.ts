@@ -4,6 +4,7 @@ import type { Clock } from "../../core/clock.ts";
 import { perform } from "../../core/effect.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { didYouMean } from "../../core/nearest.ts";
 import type { Digest } from "../../images/archive/digest.ts";
 import {
   type ImageReference,
@@ -91,8 +92,18 @@ export class Images {
     const found = this.#named(reference) ?? this.#beginning(reference);
     if (found !== undefined) return this.#withFile(found);
     throw new PodnetError("IMAGE_NOT_FOUND", `There is no image "${printable(reference)}"`, {
-      hint: "See podnet image list; podnet image pull gets one from a registry",
+      hint: `${this.#meant(reference)}See podnet image list; podnet image pull gets one from a registry`,
     });
+  }
+
+  /** A name is often written without its registry and tag. */
+  #meant(reference: string): string {
+    const names = this.list().flatMap((image) => image.names);
+    const short = names.flatMap((name) => {
+      const last = name.slice(name.lastIndexOf("/") + 1);
+      return [last, last.replace(/[:@].*$/, "")];
+    });
+    return didYouMean(reference, [...short, ...names]);
   }
 
   /** Says that a pod was made of the image, for the order in which images are pruned. */

@@ -1,5 +1,6 @@
 import { PodnetError } from "../../core/errors.ts";
 import { type NetworkName, printable } from "../../core/names.ts";
+import { didYouMean } from "../../core/nearest.ts";
 import type { NetworkFragment } from "../../network/model/desired.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
 import { type FirewallConfig, fragmentBetween, networkFragment } from "./network-fragment.ts";
@@ -57,11 +58,10 @@ export class NetworkEntries {
   find(name: string): NetworkEntry {
     const entry = this.get(name);
     if (entry !== undefined) return entry;
+    const names = this.list().map((each) => each.name);
     throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${printable(name)}"`, {
       field: "name",
-      hint: `Networks are: ${this.list()
-        .map((each) => each.name)
-        .join(", ")}`,
+      hint: `${didYouMean(name, names)}Networks are: ${names.join(", ")}`,
     });
   }
 

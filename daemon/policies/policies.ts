@@ -5,6 +5,7 @@ import type { Clock } from "../../core/clock.ts";
 import { guard } from "../../core/guard.ts";
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { type PodId, type PodName, printable } from "../../core/names.ts";
+import { didYouMean } from "../../core/nearest.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { FragmentKey, PluggedFragment } from "../../network/model/desired.ts";
@@ -107,11 +108,13 @@ export class Policies implements AsyncDisposable, Omit<NamePolicies, "isLearning
 
   /** Throws `POLICY_NOT_FOUND`. */
   get(name: string): PolicyRow {
-    const found = this.list().find((policy) => policy.name === name);
+    const all = this.list();
+    const found = all.find((policy) => policy.name === name);
     if (found !== undefined) return found;
+    const names = all.map((policy) => policy.name);
     throw new PodnetError("POLICY_NOT_FOUND", `There is no policy "${printable(name)}"`, {
       field: "name",
-      hint: "See podnet policy list",
+      hint: `${didYouMean(name, names)}See podnet policy list`,
     });
   }
 

@@ -10,6 +10,7 @@ import {
   overlaps,
 } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
+import { didYouMean } from "../../core/nearest.ts";
 import type { Overlap } from "../../network/bridge/overlap.ts";
 import {
   countSlots,
@@ -57,7 +58,10 @@ export function planService(
   if (network === undefined)
     throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${spec.network}"`, {
       field: "network",
-      hint: "See podnet network list",
+      hint: `${didYouMean(
+        spec.network,
+        networks.map(({ name }) => name),
+      )}See podnet network list`,
     });
   const addresses = planAddresses(spec, before, network, around);
   const places: Places = {

@@ -3,6 +3,7 @@ import type { Ip } from "../../core/address.ts";
 import type { Clock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { didYouMean } from "../../core/nearest.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Inspection, InspectOptions } from "../../network/bridge/inspect.ts";
@@ -206,9 +207,10 @@ export class Services implements AsyncDisposable {
   #find(name: string): ServiceDefinition {
     const found = getService(this.#parts.db, name);
     if (found !== undefined) return found;
+    const names = listServices(this.#parts.db).map((service) => service.name);
     throw new PodnetError("SERVICE_NOT_FOUND", `There is no service "${printable(name)}"`, {
       field: "name",
-      hint: "See podnet service list",
+      hint: `${didYouMean(name, names)}See podnet service list`,
     });
   }
 

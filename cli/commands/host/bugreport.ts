@@ -25,12 +25,12 @@ export function addBugreport(program: Command, context: Context): void {
     .option("--file <path>", "where to; default podnet-bugreport-TIME.tar.gz in this directory")
     .addHelpText("after", more)
     .action(async (options: Options) => {
-      const { thisHost } = await import("../../doctor/this-host.ts");
+      const { hostOfCaller } = await import("../../doctor/this-host.ts");
       const now = new Date();
       const name = `podnet-bugreport-${now.toISOString().replaceAll(/[-:]|\.\d+/g, "")}`;
       const file = options.file ?? `${name}.tar.gz`;
       const files = await withPodnet(context, options, (podnet, signal) =>
-        gather(thisHost, podnet, signal),
+        gather(hostOfCaller(options, context.io.env), podnet, signal),
       );
       write(file, archiveOf(name, files, now));
       context.io.stdout.write(`${file}\n`);

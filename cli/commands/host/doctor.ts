@@ -38,7 +38,8 @@ export function addDoctor(program: Command, context: Context): void {
     .action(async (options: Options) => {
       if (options.fix === true && options.from !== undefined)
         throw usage("--fix repairs this host, and --from is about another", "Give one of them");
-      const host = options.from === undefined ? await ownHost() : hostFrom(options.from);
+      const host =
+        options.from === undefined ? await ownHost(context.io, options) : hostFrom(options.from);
       let findings = await examined(context, options, host);
       if (options.fix === true && (await repair(context.io, host, findings)))
         findings = await examined(context, options, host);
@@ -48,7 +49,8 @@ export function addDoctor(program: Command, context: Context): void {
 }
 
 /** (Node's modules for it are loaded only now: few commands need them.) */
-const ownHost = async (): Promise<Host> => (await import("../../doctor/this-host.ts")).thisHost;
+const ownHost = async ({ env }: Io, target: Options): Promise<Host> =>
+  (await import("../../doctor/this-host.ts")).hostOfCaller(target, env);
 
 function hostFrom(file: string): Host {
   let answers: Answers;

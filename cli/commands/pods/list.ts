@@ -1,4 +1,4 @@
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { type Pod, PodSchema } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import type { ListPodsResponse } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { addOutput, type CommonOptions, type Context, withPodnet } from "../../context.ts";
@@ -35,6 +35,7 @@ export function addList(program: Command, context: Context): void {
     .option("-l, --label <key=value>", "only pods with this label; may be repeated", collect)
     .option("--filter <key=value>", "only pods that have it; may be repeated", collect)
     .option("--sort <key>", "in this order")
+    .addOption(new Option("-a, --all", "stopped pods are always in the list").hideHelp())
     .option("-q, --quiet", "print only the ids")
     .option("--all-hosts", "also the pods of other hosts of an overlay")
     .addHelpText("after", more)

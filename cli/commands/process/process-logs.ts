@@ -2,7 +2,7 @@ import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { Podnet } from "../../../api/client.ts";
 import type { Io, Output } from "../../io.ts";
 import { parseDuration } from "../../parse.ts";
-import { tamed, write } from "../../terminal.ts";
+import { sayNothing, tamed, write } from "../../terminal.ts";
 import { usage } from "../../usage.ts";
 
 export interface ProcessLogs {
@@ -30,11 +30,15 @@ export async function printLogs(
     ...(since === undefined ? {} : { since: timestampFromMs(sinceMs(since, Date.now())) }),
   };
   const outs = { stdout: printer(io.stdout), stderr: printer(io.stderr) };
+  let isEmpty = true;
   for await (const { output, time } of podnet.pods.logs(request, { signal })) {
     if (output.case === undefined) continue;
+    isEmpty = false;
     const stamp = timestamps && time !== undefined ? timestampDate(time).toISOString() : undefined;
     await outs[output.case](output.value, stamp);
   }
+  const isAll = !follow && lines === undefined && since === undefined;
+  if (isAll && isEmpty) sayNothing(io.stderr, "The pod's main process has written nothing");
 }
 
 /** Prints pieces, on a terminal without what would change it; lines with their time, if wanted. */

@@ -76,7 +76,7 @@ async function exitCodeOf(podnet: Podnet, idOrName: string, signal: AbortSignal)
     if (pod === undefined) continue;
     if (kind === Kind.SNAPSHOT && pod.process === undefined)
       throw new PodnetError("UNSUPPORTED", `Pod "${pod.name}" has no main process`, {
-        hint: "Wait for a pod of podnet run, or one with a process in its spec",
+        hint: "Name what to wait for, such as --for running; pods of podnet run have a main process",
       });
     const code = codeOf(pod);
     if (code !== undefined) return code;

@@ -1,5 +1,6 @@
 import { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
+import { didYouMean } from "../../../core/nearest.ts";
 import type { Database } from "../../store/database.ts";
 import type { PodRow } from "./pod-row.ts";
 import { type DamagedPod, usable } from "./pod-rows.ts";
@@ -11,6 +12,7 @@ import {
   listAnyPods,
   listPods,
   listPodsWithMachine,
+  namesLike,
   podIds,
 } from "./pods.ts";
 import { getRun, podsWithRun, type RunRow } from "./runs.ts";
@@ -83,7 +85,7 @@ export class PodReader {
     if (found !== undefined) return found;
     throw new PodnetError("POD_NOT_FOUND", `There is no pod "${idOrName}"`, {
       field: "id_or_name",
-      hint: "See `podnet list`",
+      hint: `${didYouMean(idOrName, namesLike(this.db, idOrName))}See podnet list`,
     });
   }
 

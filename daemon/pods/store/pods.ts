@@ -131,6 +131,15 @@ export function findPods(db: Database, text: string): (PodRow | DamagedPod)[] {
     .map(anyFromRow);
 }
 
+/** Names that differ from a text by two letters at most in length: of a thousand pods at most. */
+export const namesLike = (db: Database, to: string): string[] =>
+  db
+    .all(
+      "SELECT name FROM pods WHERE length(name) BETWEEN ?1 - 2 AND ?1 + 2 ORDER BY name LIMIT 1000",
+      to.length,
+    )
+    .map((row) => text(row, "name"));
+
 /** All pods there are rows of, in the order they came. */
 export const listAnyPods = (db: Database): (PodRow | DamagedPod)[] =>
   db.all("SELECT * FROM pods ORDER BY created_ms, id").map(anyFromRow);

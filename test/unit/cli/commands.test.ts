@@ -237,6 +237,15 @@ test("the launcher: through a symbolic link, exit codes, broken pipes, real stre
   t.is(piped.stdout, "hello 3\n");
 });
 
+test("output that cannot be written is an error with a text", async (t) => {
+  const shell = `${launcher} list --socket ${socket} >/dev/full`;
+  const failed = (await t.throwsAsync(execute("sh", ["-c", shell]))) as { code?: number } & {
+    stderr?: string;
+  };
+  t.is(failed.code, 1);
+  t.is(failed.stderr, "error: standard output cannot be written (ENOSPC)\n");
+});
+
 test("a reader that has gone ends the command as SIGPIPE would, without a message", async (t) => {
   const child = spawn(launcher, ["list", "-o", "json", "--socket", socket]);
   child.stdout.destroy();

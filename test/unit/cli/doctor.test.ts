@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { examine } from "../../../cli/doctor/doctor.ts";
 import { forwardDrops } from "../../../cli/doctor/firewall-checks.ts";
 import { type Answers, recorded, recording } from "../../../cli/doctor/recorded-host.ts";
-import { thisHost } from "../../../cli/doctor/this-host.ts";
+import { hostOfCaller, thisHost } from "../../../cli/doctor/this-host.ts";
 import { version } from "../../../api/version.ts";
 import { serve } from "../api/fixtures/server.ts";
 import { playDaemon } from "./fixtures/daemon.ts";
@@ -316,6 +316,24 @@ test("doctor asks podnetd too, and compares versions", async (t) => {
   t.is(find("podnetd").status, "ok");
   t.is(find("versions").message, `podnet is ${version}, and podnetd 9.9.9`);
   t.like(find("podnetd: firewall"), { status: "failed", hint: "Restart podnetd" });
+});
+
+test("doctor looks at the socket that the caller names, and a report of it does", async (t) => {
+  const { h2: socket } = server;
+  const find = (out: string) =>
+    JSON.parse(out).items.find((each: { name: string }) => each.name === "socket").message;
+  const named = [
+    await podnet(["doctor", "-o", "json", "--socket", socket]),
+    await podnet(["doctor", "-o", "json"], { env: { PODNET_SOCKET: socket } }),
+  ];
+  for (const { out } of named) t.true(find(out).includes(`"${socket}"`), find(out));
+  const env = { PODNET_SOCKET: socket };
+  const { host, answers } = recording(hostOfCaller({}, env));
+  const here = await examine(host);
+  t.true(here.some(({ message }) => message.includes(`"${socket}"`)));
+  t.deepEqual(await examine(recorded(JSON.parse(JSON.stringify(answers)))), here);
+  t.is(hostOfCaller({ url: "https://x:1" }, env), thisHost);
+  t.is(hostOfCaller({}, { ...env, PODNET_URL: "https://x:1" }), thisHost);
 });
 
 test("doctor works without podnetd, and with the answers of another host", async (t) => {

@@ -23,7 +23,7 @@ const answered = (request: { ports: readonly object[]; planOnly: boolean }) => {
 /** Of what is asked, only pod port 70 was never published. */
 const unpublished = (request: { ports: { podPort: number }[]; planOnly: boolean }) => ({
   ...(request.planOnly ? { plan } : { pod: web }),
-  notPublished: request.ports.filter(({ podPort }) => podPort === 70),
+  notPublished: request.ports.filter(({ podPort }) => podPort === 70 || podPort === 8080),
 });
 const played: Partial<ServiceImpl<typeof PodService>> = {
   list: () => ({ pods: [web, db] }),
@@ -104,6 +104,15 @@ test.serial("unpublish shows what is left, and --plan of either what would be do
     const { out } = await podnet([command, "web", "80", "--plan", "-o", "json"], here);
     t.like(JSON.parse(out), { kind: "Plan" });
   }
+});
+
+test("a lone port is one of the pod: the host port that may be meant is named", async (t) => {
+  const { code, err } = await podnet(["unpublish", "alone", "8080", "70"], here);
+  t.is(code, 0);
+  t.is(
+    err,
+    "was not published: 8080 (a port of the pod; host port 8080: podnet unpublish web 8080:80)\nwas not published: 70\n",
+  );
 });
 
 test("unpublish names on standard error what was not published, and succeeds", async (t) => {

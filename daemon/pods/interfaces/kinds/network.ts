@@ -2,6 +2,7 @@ import type { InterfaceSpec } from "../../../../api/pod-spec.ts";
 import { ipOf } from "../../../../core/address.ts";
 import { PodnetError } from "../../../../core/errors.ts";
 import type { NetworkName } from "../../../../core/names.ts";
+import { didYouMean } from "../../../../core/nearest.ts";
 import { ownTap, type PlannedKind } from "./planned-kind.ts";
 import type { InterfaceKind, Planning } from "./kind.ts";
 import { networkAddresses } from "./network-addresses.ts";
@@ -19,11 +20,13 @@ export function networkKind(
   const { port } = request;
   const { field, snapshot, was } = planning;
   const network = snapshot.networks.find((each) => each.name === name);
-  if (network === undefined)
+  if (network === undefined) {
+    const names = snapshot.networks.map((each) => each.name);
     throw new PodnetError("NETWORK_NOT_FOUND", `There is no network "${name}"`, {
       field: `${field}.network`,
-      hint: `Networks are: ${snapshot.networks.map((each) => each.name).join(", ")}`,
+      hint: `${didYouMean(name, names)}Networks are: ${names.join(", ")}`,
     });
+  }
   const { bridge, mtu, vlanFiltering } = network;
   if (port?.vlan !== undefined && !vlanFiltering)
     throw noVlans(bridge, field, `turn it on: podnet network update ${name} --vlan-filtering`);

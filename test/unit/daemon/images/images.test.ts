@@ -70,6 +70,8 @@ test("an image is found by name, tag, registry, digest and the beginning of a di
       ),
       reference,
     );
+  const hint = t.throws(() => images.findImage("apq")) as Error & { hint?: string };
+  t.regex(hint.hint ?? "", /^Did you mean "app"\? See podnet image list/);
   const both = t.throws(() => images.findImage("abcd"));
   t.true(isPodnetError(both, "INVALID_ARGUMENT"));
   t.regex(both.message, /Several images/);

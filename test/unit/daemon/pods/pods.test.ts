@@ -245,6 +245,17 @@ test("a plan that a newer podnetd stored is refused, not guessed at", async (t) 
   t.true(isPodnetError(error) && error.hint !== undefined);
 });
 
+test("a pod that does not exist is answered with the nearest name there is", async (t) => {
+  using node = openNode(configuration({}));
+  const hintFor = (name: string) =>
+    (t.throws(() => node.pods.find(name)) as Error & { hint?: string }).hint;
+  t.is(hintFor("wbe"), "See podnet list");
+  for (const name of ["web", "db", "a-much-longer-name"]) await node.create({ spec: { name } });
+  t.is(hintFor("wbe"), 'Did you mean "web"? See podnet list');
+  t.is(hintFor("a-much-longr-name"), 'Did you mean "a-much-longer-name"? See podnet list');
+  t.is(hintFor("shop"), "See podnet list");
+});
+
 test("a create asked for again after a restart is the one that was made", async (t) => {
   const config = configuration({});
   let id: string;

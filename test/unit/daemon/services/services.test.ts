@@ -184,6 +184,10 @@ test("changes of single backends leave the others, whoever made them", async (t)
     });
   const none = { set: [], remove: ["192.0.2.2"] };
   await t.throwsAsync(services.changeBackends("none", none), { code: "SERVICE_NOT_FOUND" });
+  t.like(
+    t.throws(() => services.get("wbe")),
+    { code: "SERVICE_NOT_FOUND", hint: 'Did you mean "web"? See podnet service list' },
+  );
   t.deepEqual(backends("web"), ["192.0.2.2", "192.0.2.3", "192.0.2.4"]);
 });
 
