@@ -43,7 +43,8 @@ export async function waitFor(
   }
 }
 
-const said = (condition: Condition): string =>
+/** `reachable at port 22` */
+export const said = (condition: Condition): string =>
   condition.startsWith("port:") ? `reachable at ${condition.replace(":", " ")}` : condition;
 
 function portOf(condition: Condition): number {

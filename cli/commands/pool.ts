@@ -1,5 +1,11 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { Command } from "commander";
-import { type Pool, PoolSchema } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import type { Podnet } from "../../api/client.ts";
+import {
+  type ListPoolsResponse,
+  type Pool,
+  PoolSchema,
+} from "../../api/gen/podnet/v1/node_service_pb.ts";
 import {
   addOutput,
   type CommonOptions,
@@ -7,7 +13,9 @@ import {
   type OutputOptions,
   withPodnet,
 } from "../context.ts";
+import type { Output } from "../io.ts";
 import { document, printDocument, toPlain } from "../output.ts";
+import { sinceText, ticking, whole } from "../views/ticking.ts";
 import { count, harmless, size, styled, printTable } from "../views/text.ts";
 
 const about = `
@@ -73,11 +81,65 @@ function addPoolFill(group: Command, context: Context): void {
     .description("fill the pools now, also after a drain, and wait until they are full")
     .action(async (options: CommonOptions) => {
       const { pools } = await withPodnet(context, options, (podnet, signal) =>
-        podnet.node.fillPools({}, { signal }),
+        fill(context.io.stderr, podnet, signal),
       );
       const ready = pools.reduce((sum, pool) => sum + pool.ready, 0);
       context.io.stdout.write(`${count(ready, "machine")} wait for a pod\n`);
     });
+}
+
+/** Between two looks at how full the pools are, milliseconds. */
+const lookMs = 500;
+
+/** Fills the pools, and shows on a terminal how far they are. */
+async function fill(
+  out: Output,
+  podnet: Podnet,
+  signal: AbortSignal,
+): Promise<Pick<ListPoolsResponse, "pools">> {
+  const filled = podnet.node.fillPools({}, { signal });
+  if (out.isTTY !== true) return await filled;
+  const over = new AbortController();
+  const end = (): void => over.abort();
+  filled.then(end, end);
+  const looks = AbortSignal.any([signal, over.signal]);
+  const rate = new FillRate(performance.now());
+  using line = ticking(out, () => rate.text(performance.now()));
+  while (!looks.aborted) {
+    // What is wrong with podnetd the fill says.
+    const now = await podnet.node.listPools({}, { signal: looks }).catch(() => undefined);
+    if (now !== undefined) rate.look(now.pools);
+    line.draw();
+    await delay(lookMs, undefined, { signal: looks }).catch(() => {});
+  }
+  return await filled;
+}
+
+/** How far a fill is, and how long it takes as it looks. */
+export class FillRate {
+  readonly #beganMs: number;
+  #from: number | undefined;
+  #ready = 0;
+  #size = 0;
+
+  constructor(beganMs: number) {
+    this.#beganMs = beganMs;
+  }
+
+  look(pools: readonly Pick<Pool, "ready" | "size">[]): void {
+    this.#ready = pools.reduce((sum, { ready }) => sum + ready, 0);
+    this.#size = pools.reduce((sum, { size: wanted }) => sum + wanted, 0);
+    this.#from ??= this.#ready;
+  }
+
+  text(nowMs: number): string {
+    if (this.#from === undefined) return "";
+    const spentMs = nowMs - this.#beganMs;
+    const made = this.#ready - this.#from;
+    const leftMs = (spentMs * Math.max(0, this.#size - this.#ready)) / Math.max(made, 1);
+    const left = made > 0 ? `, about ${whole(leftMs)} left` : "";
+    return `${this.#ready} of ${count(this.#size, "machine")}${sinceText(spentMs)}${left} …`;
+  }
 }
 
 function addPoolDrain(group: Command, context: Context): void {

@@ -42,7 +42,7 @@ function work({ signal, values }: HandlerContext, progress: Progress): CreateOpt
   const admit = caller === undefined ? {} : { admit: () => caller.create() };
   const span = values.get(callSpanKey);
   const traced: Progress = {
-    started: (step, startMs) => progress.started(step, startMs),
+    started: (...step) => progress.started(...step),
     finished: (finished) => {
       span?.step(finished);
       progress.finished(finished);
@@ -195,8 +195,13 @@ async function* createStream(
   note(parts, context, `create ${asked.spec.name ?? ""}`);
   const queue = new Queue<wire.CreatePodProgress>();
   const progress: Progress = {
-    started: (step, startMs) => {
-      const value = create(wire.StepStartedSchema, { step, startMs, title: stepTitle(step) });
+    started: (step, startMs, usualMs) => {
+      const value = create(wire.StepStartedSchema, {
+        step,
+        startMs,
+        title: stepTitle(step),
+        ...(usualMs === undefined ? {} : { usualMs }),
+      });
       queue.push(create(wire.CreatePodProgressSchema, { event: { case: "started", value } }));
     },
     finished: (span) => {

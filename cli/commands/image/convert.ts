@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import type { Converted } from "../../../images/convert-image.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { addOutput, type Context, type OutputOptions } from "../../context.ts";
+import { sinceText } from "../../views/ticking.ts";
 import { interruption } from "../../io.ts";
 import { document, printDocument } from "../../output.ts";
 import { parseCount } from "../../parse.ts";
@@ -83,7 +84,9 @@ function progressOn({ io }: Context): (read: number, all: number) => void {
     last = now;
     const left = read === 0 ? 0 : ((now - began) / 1000) * (all / read - 1);
     const percent = all === 0 ? 100 : Math.floor((read / all) * 100);
-    io.stderr.write(`\rReading layers: ${percent} %, ${Math.ceil(left)} s left \u001b[K`);
+    io.stderr.write(
+      `\rReading layers: ${percent} %${sinceText(now - began)}, ${Math.ceil(left)} s left \u001b[K`,
+    );
     if (read >= all) io.stderr.write("\r\u001b[K");
   };
 }

@@ -16,7 +16,8 @@ import { recognize } from "../../../images/archive/recognize.ts";
 import { addOutput, type Context, type OutputOptions, withPodnet } from "../../context.ts";
 import { type CredentialFlags, credentialOf } from "../../registry-password.ts";
 import { document, printDocument, toPlain } from "../../output.ts";
-import { duration, harmless, size } from "../../views/text.ts";
+import { harmless, size } from "../../views/text.ts";
+import { sinceText, ticking, whole } from "../../views/ticking.ts";
 import { shortDigest } from "./list.ts";
 
 interface PullOptions extends OutputOptions, CredentialFlags {
@@ -149,15 +150,16 @@ async function* requests(
 
 /** Shows progress on a terminal until the image is there. */
 async function follow({ io }: Context, progress: AsyncIterable<ImageProgress>): Promise<Image> {
-  const isTerminal = io.stderr.isTTY === true;
+  const began = performance.now();
   let image: Image | undefined;
-  try {
-    for await (const each of progress) {
-      image = each.image ?? image;
-      if (isTerminal) io.stderr.write(`\r${lineOf(each)}\u001b[K`);
-    }
-  } finally {
-    if (isTerminal) io.stderr.write("\r\u001b[K");
+  let latest: ImageProgress | undefined;
+  using line = ticking(io.stderr, () =>
+    latest === undefined ? "" : lineOf(latest, performance.now() - began),
+  );
+  for await (const each of progress) {
+    image = each.image ?? image;
+    latest = each;
+    line.draw();
   }
   if (image !== undefined) return image;
   throw new PodnetError("INTERNAL", "podnetd reported no image", {
@@ -165,11 +167,13 @@ async function follow({ io }: Context, progress: AsyncIterable<ImageProgress>): 
   });
 }
 
-function lineOf({ stage, bytes, totalBytes, leftMs }: ImageProgress): string {
+function lineOf({ stage, bytes, totalBytes, leftMs }: ImageProgress, elapsedMs: number): string {
+  if (stage === "") return "";
   const done = size(Number(bytes));
   const share = totalBytes === 0n ? "" : ` of ${size(Number(totalBytes))}`;
-  const left = leftMs === undefined ? "" : `, ${duration(Number(leftMs))} left`;
-  return `${harmless(stage)}${bytes === 0n ? "" : ` ${done}${share}${left}`} …`;
+  const left = leftMs === undefined ? "" : `, ${whole(Number(leftMs))} left`;
+  const far = bytes === 0n ? "" : ` ${done}${share}`;
+  return `${harmless(stage)}${far}${sinceText(elapsedMs)}${bytes === 0n ? "" : left} …`;
 }
 
 async function printStored(

@@ -3,11 +3,14 @@ import type { Podnet } from "../../../api/client.ts";
 import { type Pod, PodState } from "../../../api/gen/podnet/v1/pod_pb.ts";
 import { WatchPodsResponse_Kind as Kind } from "../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import { type Condition, waitFor } from "../../../client/wait-for.ts";
+import { type Condition, said, waitFor } from "../../../client/wait-for.ts";
 import { type CommonOptions, type Context, withPodnet } from "../../context.ts";
 import { parseDuration } from "../../parse.ts";
 import { usage } from "../../usage.ts";
+import type { Io } from "../../io.ts";
 import { podLine } from "../../views/pod-view.ts";
+import { harmless } from "../../views/text.ts";
+import { sinceText, ticking, whole } from "../../views/ticking.ts";
 
 interface Options extends CommonOptions {
   readonly for?: string;
@@ -54,7 +57,12 @@ async function waitForCondition(
   const pod = await withPodnet(context, options, async (podnet, signal) => {
     const { pod } = await podnet.pods.get({ idOrName }, { signal });
     if (pod === undefined) throw new PodnetError("INTERNAL", "podnetd answered without a pod");
-    return waitFor(podnet, pod, condition, { timeoutMs, signal });
+    using _line = waiting(
+      io,
+      `Waiting for ${harmless(pod.name)} to be ${said(condition)}`,
+      timeoutMs,
+    );
+    return await waitFor(podnet, pod, condition, { timeoutMs, signal });
   });
   io.stdout.write(`${podLine(io.stdout, pod)}\n`);
 }
@@ -64,10 +72,21 @@ async function waitForEnd(
   idOrName: string,
   options: CommonOptions,
 ): Promise<void> {
-  const code = await withPodnet(context, options, (podnet, signal) =>
-    exitCodeOf(podnet, idOrName, signal),
-  );
+  const code = await withPodnet(context, options, async (podnet, signal) => {
+    using _line = waiting(context.io, `Waiting for the process of ${harmless(idOrName)}`);
+    return await exitCodeOf(podnet, idOrName, signal);
+  });
   context.io.stdout.write(`${code}\n`);
+}
+
+/** How long it has waited, on a terminal; with a limit also how long it will at most. */
+function waiting({ stderr }: Io, what: string, limitMs?: number): Disposable {
+  const began = performance.now();
+  const most = limitMs === undefined ? "" : ` of ${whole(limitMs)} at most`;
+  return ticking(stderr, () => {
+    const since = sinceText(performance.now() - began);
+    return since === "" ? "" : `${what}${since}${most} …`;
+  });
 }
 
 async function exitCodeOf(podnet: Podnet, idOrName: string, signal: AbortSignal): Promise<number> {

@@ -10,7 +10,8 @@ import type { Flow, Step, StepKind, StepOf } from "../plan/steps.ts";
 
 /** Notified of every step. */
 export interface Progress {
-  started(step: StepKind, startMs: number): void;
+  /** `usualMs`: how long the step has usually taken, if that is known. */
+  started(step: StepKind, startMs: number, usualMs?: number): void;
   finished(span: Span): void;
 }
 

@@ -6,6 +6,7 @@ import { Slots } from "../../../core/slots.ts";
 import type { Admission } from "../../listeners/callers.ts";
 import type { KeyedLock } from "../../reconcile/keyed-lock.ts";
 import type { PodContents, PodRow } from "../store/pod-row.ts";
+import { UsualDurations } from "../../events/usual-durations.ts";
 import { awaitPorts } from "../interfaces/adopt-ports.ts";
 import { refuseOwners } from "../machine/attach.ts";
 import { bringUp } from "./bring-up.ts";
@@ -57,6 +58,13 @@ export interface StartsParts extends PodsParts {
   attached(live: LivePod): void;
 }
 
+/** Steps take as long as those of like machines: a clone is ready at once, a large image is not. */
+const kindOf = (step: string, { vm, plan }: LivePod): string => {
+  const { kernel = "", initrd = "", disks, memoryMib, vcpu, factory = "" } = plan.vm;
+  const image = disks.map(({ path }) => path).join(":");
+  return [step, vm !== undefined, factory, vcpu, memoryMib, kernel, initrd, image].join(" ");
+};
+
 /** Creates pods, and starts those that are there. */
 export class Starts {
   readonly #parts: StartsParts;
@@ -64,6 +72,7 @@ export class Starts {
   readonly #bringingUp = new Map<PodId, AbortController>();
   readonly #requests: Requests;
   readonly #starting: Slots;
+  readonly #usual = new UsualDurations();
 
   constructor(parts: StartsParts) {
     this.#parts = parts;
@@ -230,8 +239,10 @@ export class Starts {
     // To the microsecond: further digits are noise.
     const elapsed = (): number => Math.round((host.clock.monotonic() - how.started) * 1000) / 1000;
     const progress: Progress = {
-      started: (step, startMs) => how.progress.started(step, startMs),
+      started: (step, startMs) =>
+        how.progress.started(step, startMs, this.#usual.of(kindOf(step, live))),
       finished: (span) => {
+        this.#usual.add(kindOf(span.step, live), span.durationMs);
         records.step(plan, span);
         metrics.step(span);
         log.debug(

@@ -122,7 +122,7 @@ test("a pod that was created by a name alone is refused by this argument", async
   t.like(JSON.parse(json.err).error, { flag: "", argument: "NAME" });
 });
 
-test("a file that is no socket is told from a podnetd that has ended", async (t) => {
+test("a file that is no socket is distinguished from a podnetd that has ended", async (t) => {
   const file = await podnet(["list", "--socket", "/etc/passwd"]);
   t.deepEqual([file.code, /This is not a socket/.test(file.err)], [3, true], file.err);
 });
