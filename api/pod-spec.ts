@@ -85,6 +85,8 @@ export interface SandboxSpec {
   readonly handler: string;
   /** Where logs of its containers go. */
   readonly logDirectory: string;
+  /** Files below /proc/sys of its machine, and what is written to them. */
+  readonly sysctls?: readonly (readonly [string, string])[];
   /** What of a pod's namespaces its containers share, by the interface's numbers. */
   readonly namespaces: { readonly network: number; readonly pid: number; readonly ipc: number };
 }

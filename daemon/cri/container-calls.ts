@@ -3,6 +3,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import { systemClock } from "../../core/clock.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { architectureOf } from "../../hypervisor/architecture.ts";
 import { note, type ServiceParts } from "../api/context.ts";
 import { limitsOf } from "./containers/container-limits.ts";
 import { logFile } from "./containers/container-log.ts";
@@ -40,6 +41,15 @@ const longestMs = 2 ** 31 - 1;
 const milliseconds = (seconds: bigint): number =>
   Math.max(0, Math.min(Number(seconds) * 1000, longestMs));
 
+/** `kubectl debug` shares the processes of a container that runs. Throws `WRONG_STATE`. */
+function requireTarget(row: ContainerRow | undefined, sandbox: string, target: string): void {
+  if (row?.podId === sandbox && row.state === "running") return;
+  throw new PodnetError("WRONG_STATE", `Container "${printable(target)}" does not run here`, {
+    field: "config.linux.security_context.namespace_options.target_id",
+    hint: "Name a container of the same sandbox that runs",
+  });
+}
+
 /** The annotation that has the path of the termination log. */
 const terminationPath = "io.kubernetes.container.terminationMessagePath";
 const usualTermination = "/dev/termination-log";
@@ -71,9 +81,11 @@ export function containerCalls(
           field: "config.image",
           hint: "Use an image of a container; podnet create --image boots disks",
         });
+      const target = asked.linux?.securityContext?.namespaceOptions?.targetId ?? "";
+      if (target !== "") requireTarget(containers.search(target), sandbox.id, target);
       const { logPath, mountPaths } = config.cri;
       const log = logFile(sandbox.spec.sandbox.logDirectory, asked.logPath, logPath);
-      const plan = planContainer(asked, image, log);
+      const plan = planContainer(asked, image, log, architectureOf(sandbox.plan.vm));
       const last = normalize(asked.annotations[terminationPath] ?? usualTermination);
       const mounts = guestMounts(asked.mounts, mountPaths, [last]);
       const messageFile = messageFileOf(asked.mounts, last, mountPaths);

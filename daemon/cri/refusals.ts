@@ -37,16 +37,13 @@ export function refuseUsers(options: UserNamespace | undefined, at: string): voi
     );
 }
 
-/** Profiles as kubelet before 1.27 names them too. */
+/** A profile of AppArmor as kubelet before 1.30 names it. */
 export function refuseOldProfiles(context: LinuxContainerSecurityContext, at: string): void {
-  for (const [which, text] of [
-    ["seccomp_profile_path", context.seccompProfilePath],
-    ["apparmor_profile", context.apparmorProfile],
-  ] as const)
-    if (text !== "" && text !== "unconfined")
-      throw cannot(
-        `confine a container by "${printable(text)}"`,
-        `${at}.${which}`,
-        "Its machine confines it: use the profile Unconfined, or none",
-      );
+  const text = context.apparmorProfile;
+  if (text !== "" && text !== "unconfined")
+    throw cannot(
+      `confine a container by "${printable(text)}"`,
+      `${at}.apparmor_profile`,
+      "Its machine and seccomp confine it: leave AppArmor's annotations out of the pod",
+    );
 }

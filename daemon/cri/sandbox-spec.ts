@@ -20,6 +20,7 @@ import {
   type RunPodSandboxRequest,
 } from "./gen/cri_pb.ts";
 import { refuseLabels, refuseUsers } from "./refusals.ts";
+import { sysctlsOf } from "./sysctls.ts";
 
 /** The runtime handlers that mean podnet; a RuntimeClass names one. */
 export const handlers = ["", "podnet"] as const;
@@ -56,12 +57,14 @@ export function sandboxSpec(
   const { name, uid, namespace, attempt } = metadata;
   refuseOfHost(config);
   const options = config.linux?.securityContext?.namespaceOptions;
+  const sysctls = sysctlsOf(config.linux?.sysctls ?? {});
   const sandbox: SandboxSpec = {
     metadata: { name, uid, namespace, attempt },
     labels: config.labels,
     annotations: config.annotations,
     handler: runtimeHandler,
     logDirectory: config.logDirectory,
+    ...(sysctls.length === 0 ? {} : { sysctls }),
     namespaces: {
       network: options?.network ?? NamespaceMode.POD,
       pid: options?.pid ?? NamespaceMode.POD,
@@ -114,16 +117,6 @@ function refuseOfHost({ linux, windows }: PodSandboxConfig): void {
         field: `config.linux.security_context.namespace_options.${which}`,
         hint: "Give such a pod a RuntimeClass of containers on the node",
       });
-  const [sysctl] = Object.keys(linux?.sysctls ?? {});
-  if (sysctl !== undefined)
-    throw new PodnetError(
-      "UNSUPPORTED",
-      `podnet does not set sysctls in a sandbox, such as ${printable(sysctl)}`,
-      {
-        field: "config.linux.sysctls",
-        hint: "Leave securityContext.sysctls out of the pod",
-      },
-    );
 }
 
 /**

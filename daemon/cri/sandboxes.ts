@@ -8,6 +8,7 @@ import type { Pods } from "../pods/pods.ts";
 import type { PodRow } from "../pods/store/pod-row.ts";
 import type { CreateOptions } from "../pods/lifecycle/starts.ts";
 import { KeyedLock } from "../reconcile/keyed-lock.ts";
+import { setSysctls } from "./sysctls.ts";
 
 /** A pod that is a sandbox. */
 export interface Sandbox extends PodRow {
@@ -22,10 +23,10 @@ export const isReady = ({ state }: Pick<PodRow, "state">): boolean =>
 
 /** The sandboxes among the pods. Other pods are not to be seen or changed from here. */
 export class Sandboxes {
-  readonly #pods: Pick<Pods, "create" | "stop" | "delete" | "find" | "listAny">;
+  readonly #pods: Pick<Pods, "create" | "stop" | "delete" | "find" | "listAny" | "running">;
   readonly #running = new KeyedLock<string>();
 
-  constructor(pods: Pick<Pods, "create" | "stop" | "delete" | "find" | "listAny">) {
+  constructor(pods: Pick<Pods, "create" | "stop" | "delete" | "find" | "listAny" | "running">) {
     this.#pods = pods;
   }
 
@@ -38,8 +39,8 @@ export class Sandboxes {
     const { name = "" } = asked.spec;
     const made = await this.#running.run(name, async () => {
       const there = this.#search(name);
-      if (there === undefined) return await this.#pods.create(asked, options);
-      if (isReady(there) && isSame(there.spec, asked.spec)) return there;
+      if (there === undefined) return await this.#set(await this.#pods.create(asked, options));
+      if (isReady(there) && isSame(there.spec, asked.spec)) return await this.#set(there);
       throw new PodnetError(
         "NAME_IN_USE",
         `Sandbox ${there.id} has this name, namespace, uid and attempt already`,
@@ -47,6 +48,18 @@ export class Sandboxes {
       );
     });
     return this.find(made.id);
+  }
+
+  /** Sets the kernel of a machine that has come; without it there is no sandbox. */
+  async #set({ id }: Pick<PodRow, "id">): Promise<Pick<PodRow, "id">> {
+    try {
+      const { sysctls = [] } = this.find(id).spec.sandbox;
+      if (sysctls.length > 0) await setSysctls(this.#pods.running(id), sysctls);
+    } catch (thrown) {
+      await this.remove(id);
+      throw thrown;
+    }
+    return { id };
   }
 
   /** Ends a sandbox's machine at once: its containers have had their time. Absent is stopped. */

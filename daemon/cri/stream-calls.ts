@@ -56,7 +56,7 @@ export function streamCalls(
       const connect = (port: number, gone: AbortSignal) => {
         const sandbox = sandboxes.find(id);
         if (!isReady(sandbox)) throw notReady(id);
-        return connectToSandbox(sandbox, port, gone);
+        return connectToSandbox(sandbox, parts.pods.live(id), port, gone);
       };
       return { url: streams.urlFor({ kind: "portforward", ports, connect }) };
     },

@@ -32,7 +32,9 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
       nonce,
       features: [
         ...(isInit ? [agentFeatures.awake, agentFeatures.containers] : []),
-        ...(isInit && hasGroups() ? [agentFeatures.containerLimits] : []),
+        ...(isInit && hasGroups()
+          ? [agentFeatures.containerLimits, agentFeatures.containerProcesses]
+          : []),
         agentFeatures.loopback,
         agentFeatures.attributes,
         agentFeatures.parking,

@@ -75,6 +75,8 @@ interface Native {
     withheld: Uint8Array,
     noNewPrivileges: number,
     group: Uint8Array,
+    ownProcesses: number,
+    filter: Uint8Array,
   ): number;
   reap(out: Int32Array): number;
   kill(pid: number, signal: number): number;
@@ -128,6 +130,8 @@ export interface Confinement {
     | {
         /** The first one: it makes the namespaces. */
         readonly kind: "first";
+        /** A process whose process namespace it is in; undefined: it leads one of its own. */
+        readonly among?: number | undefined;
         /** The mounted root, and the mount that has the roots of all containers. */
         readonly root: string;
         readonly shelf: string;
@@ -135,12 +139,16 @@ export interface Confinement {
         readonly readOnlyPaths: readonly string[];
       }
     /** In the namespaces of the first one. */
-    | { readonly kind: "joined"; readonly pid: number };
+    | { readonly kind: "joined"; readonly pid: number }
+    /** Leads a process namespace, and is as the agent otherwise. */
+    | { readonly kind: "holder" };
   /** Numbers of those that root has; undefined: all. */
   readonly capabilities: readonly number[] | undefined;
   readonly noNewPrivileges: boolean;
   /** The file by which it joins a control group; undefined without one. */
   readonly group: string | undefined;
+  /** What the kernel does about its system calls: instructions of its own. */
+  readonly filter?: Uint8Array;
 }
 
 export interface SpawnRequest {
@@ -179,6 +187,7 @@ function block(texts: readonly string[]): Uint8Array {
   return encodeUtf8(texts.length === 0 ? "" : `${texts.join("\0")}\0`);
 }
 
+const noFilter = new Uint8Array();
 const everyCapability = Array.from({ length: 64 }, (_, number) => number);
 
 const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);
@@ -335,8 +344,11 @@ export const sys = {
 
   spawn(request: SpawnRequest): Spawned {
     const out = new Int32Array(4);
-    const { place, capabilities, noNewPrivileges = false, group } = request.confinement ?? {};
+    const { confinement } = request;
+    const { place, capabilities, noNewPrivileges = false, group } = confinement ?? {};
+    const { filter = noFilter } = confinement ?? {};
     const first = place?.kind === "first" ? place : undefined;
+    const leads = place?.kind === "holder" || (first !== undefined && first.among === undefined);
     const withheld = everyCapability.filter((each) => capabilities?.includes(each) === false);
     const result = podnetSys.spawn(
       block(request.args),
@@ -351,10 +363,12 @@ export const sys = {
       first?.root ?? "",
       first?.shelf ?? "",
       block(first?.readOnlyPaths ?? []),
-      place?.kind === "joined" ? place.pid : 0,
+      (place?.kind === "joined" ? place.pid : first?.among) ?? 0,
       Uint8Array.from(withheld),
       noNewPrivileges ? 1 : 0,
       block(group === undefined ? [] : [group]),
+      leads ? 1 : 0,
+      filter,
     );
     checked("spawn", result);
     const [pid = 0, stdin = -1, stdout = -1, stderr = -1] = out;

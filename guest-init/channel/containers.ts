@@ -106,6 +106,7 @@ export class Containers implements GuestContainers {
     // A part of busy processors is no limit: each runs as well as it can.
     const { cpuWeight: _weight, killedAsOne: _killed, ...hard } = limits;
     if (Object.values(hard).some((each) => each > 0)) this.#requireLimits();
+    if (asked.processes !== undefined || asked.filter !== undefined) this.#requireProcesses();
     const request = this.#canLimit ? asked : others;
     await this.#call(command.startContainer, encodeStartContainer(request), what, signal);
   }
@@ -164,6 +165,18 @@ export class Containers implements GuestContainers {
 
   get #canLimit(): boolean {
     return this.features.includes(agentFeatures.containerLimits);
+  }
+
+  #requireProcesses(): void {
+    if (this.features.includes(agentFeatures.containerProcesses)) return;
+    throw new PodnetError(
+      "UNSUPPORTED",
+      "The guest's agent neither lets containers share processes nor filters system calls",
+      {
+        field: "containers",
+        hint: "Use podnet's own kernel and initramfs, and the agent of this podnet",
+      },
+    );
   }
 
   #requireLimits(): void {

@@ -42,6 +42,8 @@ export const extensionCodes = {
  * `preload`: it reads what a program's start will read.
  * `shares`: it obeys MOUNTSHARE.
  * `container-limits`: it limits each of them, and says what they use.
+ * `container-processes`: they may share processes and have filters, and the agent's program
+ * connects to ports of the guest's loopback and changes settings of its kernel.
  */
 export const agentFeatures = {
   awake: "awake",
@@ -54,6 +56,7 @@ export const agentFeatures = {
   containers: "containers",
   preload: "preload",
   containerLimits: "container-limits",
+  containerProcesses: "container-processes",
 } as const;
 /**
  * Version of the extension spoken here; a hello offers a list, the agent picks the highest it

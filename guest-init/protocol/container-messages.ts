@@ -111,7 +111,19 @@ export interface StartContainer {
   readonly messagePath?: string;
   /** Needs the feature `container-limits`. */
   readonly limits?: ContainerLimits;
+  /**
+   * With which it shares processes; absent: with none. Needs the feature `container-processes`, as
+   * `filter` does.
+   */
+  readonly processes?: SharedProcesses;
+  /** What the kernel does about its system calls: its own instructions, in hexadecimal digits. */
+  readonly filter?: string;
 }
+
+/** The containers that ask for the same, or one that runs. */
+export type SharedProcesses =
+  | { readonly of: "pod" }
+  | { readonly of: "container"; readonly id: string };
 
 export type ContainerState =
   | { readonly kind: "created" }
@@ -174,6 +186,21 @@ const asEnv = asObject((fields) => ({
   env: fields.required("env", asString),
   value: fields.required("value", asString),
 }));
+const asProcesses = asObject<SharedProcesses>((fields) => {
+  const of = fields.required("of", asString);
+  if (of === "pod") return { of };
+  if (of === "container") return { of, id: fields.required("id", asId) };
+  throw malformed(`"${fields.at("of")}" is neither "pod" nor "container"`, fields.at("of"));
+});
+/** As many as the kernel takes of a filter. */
+export const mostInstructions = 4096;
+const instructionDigits = 16;
+const asFilter: ParseValue<string> = (value, path) => {
+  const text = asString(value, path);
+  if (/^(?:[0-9a-f]{16})+$/.test(text) && text.length <= mostInstructions * instructionDigits)
+    return text;
+  throw malformed(`"${path}" is no filter of system calls`, path);
+};
 /** Nothing else is obeyed meanwhile. */
 const longestWaitMs = 10_000;
 
@@ -241,6 +268,8 @@ export const parseStartContainer = (payload: Uint8Array): StartContainer =>
       readOnlyPaths: fields.optional("readOnlyPaths", asPaths) ?? [],
       ...given("messagePath", fields.optional("messagePath", asString)),
       ...given("limits", fields.optional("limits", asLimits)),
+      ...given("processes", fields.optional("processes", asProcesses)),
+      ...given("filter", fields.optional("filter", asFilter)),
     };
   });
 

@@ -344,7 +344,7 @@ test.serial("programs in a container are streamed, with input, sizes and exit co
 
 test.serial("a container is attached to, and its ports are forwarded", async (t) => {
   const script =
-    "cat; echo over; echo page > /tmp/index.html; exec busybox httpd -f -p 8080 -h /tmp";
+    "cat; echo over; echo page > /tmp/index.html; exec busybox httpd -f -p 127.0.0.1:8080 -h /tmp";
   const containerId = await start("attached", {
     args: [script],
     stdin: true,

@@ -19,6 +19,7 @@ test.serial(
       metadata,
       hostname: "web-0",
       dnsConfig: { servers: ["10.96.0.10"], searches: ["svc.cluster.local"], options: ["ndots:5"] },
+      linux: { sysctls: { "net.core.somaxconn": "321" } },
     };
     {
       using cri = openCri(socket);
@@ -39,9 +40,9 @@ test.serial(
       podSandboxId,
       "sh",
       "-c",
-      "hostname; cat /etc/resolv.conf",
+      "hostname; cat /etc/resolv.conf /proc/sys/net/core/somaxconn",
     );
-    for (const wanted of ["web-0", "nameserver 10.96.0.10", "svc.cluster.local", "ndots:5"])
+    for (const wanted of ["web-0", "nameserver 10.96.0.10", "svc.cluster.local", "ndots:5", "321"])
       t.true(JSON.stringify(seen).includes(wanted), `${wanted} in ${JSON.stringify(seen)}`);
     await rig.restart("kill");
     using cri = openCri(socket);

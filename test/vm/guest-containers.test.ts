@@ -6,7 +6,8 @@ import type { ExecRequest, Guest } from "../../guest-init/channel/guest.ts";
 import type { GuestContainers } from "../../guest-init/channel/containers.ts";
 import type { MainProcessListener } from "../../guest-init/channel/main-process.ts";
 import { openGuest } from "../../guest-init/channel/session.ts";
-import { noBytes } from "../../guest-init/protocol/bytes.ts";
+import { answer, filterOf } from "../../daemon/cri/seccomp/filter.ts";
+import { hexText, noBytes } from "../../guest-init/protocol/bytes.ts";
 import type { StartContainer } from "../../guest-init/protocol/container-messages.ts";
 import type { ProcessEnd } from "../../guest-init/protocol/main-process.ts";
 import { openHotDisk } from "../../hypervisor/disks/disks.ts";
@@ -293,6 +294,154 @@ test.serial(
     const { text } = await exec(["id", "-G"], { container: "own", user: { user: "1000" } });
     t.is(text, "100 1000");
     await containers.remove("own", never);
+    await nothingLeft(t);
+  },
+);
+
+const calls = (...names: readonly string[]): string =>
+  hexText(
+    filterOf(
+      {
+        otherwise: answer.allow,
+        unknown: answer.fail(38),
+        rules: [{ names, answer: answer.fail(1) }],
+      },
+      "x86_64",
+    ),
+  );
+
+test.serial(
+  "containers of a pod share processes that ask for it, and end with their own",
+  async (t) => {
+    const processes = { of: "pod" } as const;
+    for (const id of ["one", "two"]) {
+      await create(id);
+      // An orphan, which its namespace's leader takes in.
+      const script = `(sleep 2${id === "one" ? 1 : 2}00 &) ; exec sleep 1${id === "one" ? 1 : 2}00`;
+      await containers.start({ ...started(id, ["sh", "-c", script]), processes }, never);
+    }
+    const seen = (container: string) =>
+      exec(["sh", "-c", "ps | grep -o 'sleep [12][12]00' | sort; cat /proc/1/cmdline"], {
+        container,
+      });
+    const all = "sleep 1100\nsleep 1200\nsleep 2100\nsleep 2200\n/proc/self/exe\0--hold";
+    await until("all four", async () =>
+      (await seen("one")).text.startsWith("sleep 1100\nsleep 1200\nsleep 2100\nsleep 2200"),
+    );
+    t.is((await seen("one")).text.replace(/\0$/, ""), all);
+    // Root of a container has fewer rights than the leader: neither an end nor a way to its files.
+    const capabilities = [5, 21];
+    const hostile = await runNew("hostile", "kill -9 1; kill -TERM 1; ls /proc/1/root/; id -u", {
+      processes,
+      capabilities,
+    });
+    t.regex(hostile.text, /denied/);
+    t.regex(hostile.text, /\n0$/);
+    const signalled = new Output();
+    await containers.follow("two", 0, signalled, never);
+    t.is(
+      (
+        await exec(
+          ["sh", "-c", "kill -9 $(pidof -s sleep | head -1) || true; killall -q nothing; true"],
+          { container: "one" },
+        )
+      ).code,
+      0,
+    );
+    // With its first process all of a container's processes end, and of no other.
+    await containers.remove("two", never);
+    await until(
+      "its end",
+      async () => !(await seen("one").catch(() => ({ text: "" }))).text.includes("00\nsleep 22"),
+    );
+    t.is(await shell("ps | grep -c 'sleep 220[0]'"), "0");
+    await containers.remove("one", never);
+    t.is(await shell("ps | grep -c 'sleep .10[0]'"), "0");
+    await nothingLeft(t);
+  },
+);
+
+test.serial("a container shares the processes of another one that runs", async (t) => {
+  await create("app");
+  await containers.start(
+    started("app", ["sh", "-c", "echo of-app > /mine; exec sleep 1300"]),
+    never,
+  );
+  const processes = { of: "container", id: "app" } as const;
+  const { text } = await runNew(
+    "debug",
+    "cat /proc/1/cmdline; echo; cat /mine; cat /proc/1/root/mine; (sleep 2300 &); exit 4",
+    { processes },
+  );
+  t.regex(text, /^sleep\0?1300/);
+  t.regex(text, /\/mine.*No such file/, "files are its own");
+  t.regex(text, /of-app/, "and the other's by its process");
+  t.is(await shell("ps | grep -c 'sleep 230[0]'"), "0", "what it left ends with it");
+  t.is((await exec(["true"], { container: "app" })).code, 0);
+  await containers.remove("app", never);
+  await create("late");
+  const late = containers.start({ ...started("late", ["true"]), processes }, never);
+  t.like(await t.throwsAsync(late), { code: "AGENT_REFUSED" });
+  await containers.remove("late", never);
+  await nothingLeft(t);
+});
+
+test.serial("system calls of a container and of what joins it are filtered", async (t) => {
+  for (const noNewPrivileges of [false, true]) {
+    await create("filtered");
+    const script = "mkdir /a; touch /b; grep Seccomp: /proc/self/status; exec sleep 1000";
+    await containers.start(
+      {
+        ...started("filtered", ["sh", "-c", `exec 2>&1; ${script}`]),
+        filter: calls("mkdir", "mkdirat"),
+        noNewPrivileges,
+        user: "0",
+      },
+      never,
+    );
+    const output = new Output();
+    await containers.follow("filtered", 0, output, never);
+    await until("its output", () => Promise.resolve(output.text.includes("Seccomp")));
+    t.regex(output.text, /mkdir.*not permitted\nSeccomp:\t2\n/);
+    const joined = await exec(["sh", "-c", "mkdir /a 2>&1; ls /b"], { container: "filtered" });
+    t.regex(joined.text, /not permitted\n\/b/);
+    await containers.remove("filtered", never);
+  }
+  await nothingLeft(t);
+});
+
+test.serial(
+  "the agent's program connects to the guest's loopback, and sets its kernel",
+  async (t) => {
+    await create("server");
+    const script = "echo page > /tmp/x; exec busybox httpd -f -p 127.0.0.1:8081 -h /tmp";
+    await containers.start(started("server", ["sh", "-c", script]), never);
+    const connect = async (port: string, input: string) => {
+      const session = await guest.exec(
+        { args: ["/proc/self/exe", "--connect", port], env: {}, workdir: "", terminal: false },
+        never,
+      );
+      await session.write(Buffer.from(input)).catch(() => {});
+      await session.closeInput().catch(() => {});
+      let text = "";
+      for await (const event of session.events) {
+        if (event.kind === "exit") return { text, code: event.code };
+        text += Buffer.from(event.data).toString();
+      }
+      throw new Error("No exit");
+    };
+    const asking = "GET /x HTTP/1.0\r\n\r\n";
+    await until("the server", async () => (await connect("8081", asking)).code === 0);
+    const { text, code } = await connect("8081", asking);
+    t.regex(text, /^connected\n[^]*200 OK[^]*page\n$/);
+    t.is(code, 0);
+    t.deepEqual(await connect("9", ""), { text: "connect: Connection refused\n", code: 1 });
+    await containers.remove("server", never);
+    const file = "/proc/sys/net/core/somaxconn";
+    const set = (value: string) => exec(["/proc/self/exe", "--sysctl", file, value]);
+    t.is((await set("123")).code, 0);
+    t.is(await shell(`cat ${file}`), "123");
+    t.deepEqual(await set("many"), { text: `${file}: Invalid argument`, code: 1 });
     await nothingLeft(t);
   },
 );

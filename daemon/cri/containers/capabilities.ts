@@ -34,6 +34,10 @@ export function capabilitiesOf(asked: Capability | undefined): number[] {
   return [...new Set([...kept, ...added])].toSorted((a, b) => a - b);
 }
 
+/** Their names; of undefined, all there are. */
+export const capabilityNames = (numbers: readonly number[] | undefined): string[] =>
+  numbers === undefined ? names : numbers.flatMap((number) => names[number] ?? []);
+
 const field = (name: string): string => `config.linux.security_context.capabilities.${name}`;
 const plain = (name: string): string => name.toUpperCase().replace(/^CAP_/, "");
 

@@ -3,6 +3,7 @@ import { isAbsolute } from "node:path";
 import { signalFromText } from "../../../api/validate/process.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { parseUserText } from "../../../core/user-text.ts";
+import { type Architecture, hostArchitecture } from "../../../hypervisor/architecture.ts";
 import type { StartContainer } from "../../../guest-init/protocol/container-messages.ts";
 import { environmentOf, type FoundImage } from "../../pods/process/plan-process.ts";
 import {
@@ -15,6 +16,7 @@ import {
 import { refuseLabels, refuseOldProfiles, refuseUsers } from "../refusals.ts";
 import { capabilitiesOf } from "./capabilities.ts";
 import { limitsOf } from "./container-limits.ts";
+import { systemCallFilter } from "../seccomp/filter-of-container.ts";
 import type { ContainerPlan } from "./rows.ts";
 
 const termSignal = 15;
@@ -27,6 +29,7 @@ export function planContainer(
   config: ContainerConfig,
   image: FoundImage,
   log: string | undefined,
+  architecture: Architecture = hostArchitecture,
 ): ContainerPlan {
   const { metadata, linux } = config;
   if (metadata === undefined || metadata.name === "")
@@ -67,7 +70,10 @@ export function planContainer(
     })),
     ...(config.stdinOnce ? { stdinOnce: true } : {}),
     stopSignal: stop === "" ? termSignal : signalFromText(stop, "config.image"),
-    start: { ...startOf(config, image, context), limits: limitsOf(linux?.resources) },
+    start: {
+      ...startOf(config, image, context, architecture),
+      limits: limitsOf(linux?.resources),
+    },
   };
 }
 
@@ -79,6 +85,7 @@ function startOf(
   config: ContainerConfig,
   { config: ofImage }: FoundImage,
   context: LinuxContainerSecurityContext | undefined,
+  architecture: Architecture,
 ): Omit<StartContainer, "id"> {
   const { command, args, workingDir, envs } = config;
   // A command replaces the image's entrypoint, and its command with it.
@@ -102,6 +109,8 @@ function startOf(
     );
   const capabilities =
     context?.privileged === true ? undefined : capabilitiesOf(context?.capabilities);
+  const filter = systemCallFilter(context, capabilities, architecture);
+  const processes = processesOf(context);
   return {
     args: all,
     env: environmentOf(ofImage.environment, asked),
@@ -115,6 +124,8 @@ function startOf(
     noNewPrivileges: context?.noNewPrivs ?? false,
     maskedPaths: pathsOf(context?.maskedPaths ?? [], "masked_paths"),
     readOnlyPaths: pathsOf(context?.readonlyPaths ?? [], "readonly_paths"),
+    ...(processes === undefined ? {} : { processes }),
+    ...(filter === undefined ? {} : { filter }),
   };
 }
 
@@ -130,7 +141,7 @@ function refuseContext(context: LinuxContainerSecurityContext | undefined): void
   refuseLabels(context.selinuxOptions, at);
   refuseUsers(context.namespaceOptions?.usernsOptions, at);
   refuseOldProfiles(context, at);
-  const { network, pid, ipc } = context.namespaceOptions ?? {};
+  const { network, ipc } = context.namespaceOptions ?? {};
   for (const [which, mode] of [
     ["network", network],
     ["ipc", ipc],
@@ -140,19 +151,35 @@ function refuseContext(context: LinuxContainerSecurityContext | undefined): void
         `give a container a ${which} namespace other than its pod's`,
         `linux.security_context.namespace_options.${which}`,
       );
-  if (pid !== undefined && pid !== NamespaceMode.CONTAINER)
+  const { apparmor } = context;
+  if (apparmor !== undefined && apparmor.profileType !== ProfileType.UNCONFINED)
     throw cannot(
-      "share the processes of containers",
-      "linux.security_context.namespace_options.pid",
-      "Leave shareProcessNamespace and hostPID out of the pod",
+      "confine a container by AppArmor",
+      "linux.security_context.apparmor",
+      "Its machine and seccomp confine it: leave appArmorProfile out of the pod",
     );
-  for (const which of ["seccomp", "apparmor"] as const) {
-    const profile = context[which];
-    if (profile !== undefined && profile.profileType !== ProfileType.UNCONFINED)
+}
+
+/** The containers that it shares processes with; undefined for none. */
+function processesOf(context: LinuxContainerSecurityContext | undefined) {
+  const { pid = NamespaceMode.CONTAINER, targetId = "" } = context?.namespaceOptions ?? {};
+  const at = "linux.security_context.namespace_options";
+  switch (pid) {
+    case NamespaceMode.CONTAINER:
+      return undefined;
+    case NamespaceMode.POD:
+      return { of: "pod" } as const;
+    case NamespaceMode.TARGET:
+      if (targetId !== "") return { of: "container", id: targetId } as const;
+      throw new PodnetError("INVALID_ARGUMENT", "No container is named to share processes with", {
+        field: `config.${at}.target_id`,
+        hint: "Give target_id with the mode TARGET",
+      });
+    default:
       throw cannot(
-        `confine a container by ${which}`,
-        `linux.security_context.${which}`,
-        "Its machine confines it: use the profile Unconfined, or none",
+        "share the processes of a node with a container",
+        `${at}.pid`,
+        "Leave hostPID out of the pod",
       );
   }
 }

@@ -2,6 +2,11 @@ import { connect, type Socket } from "node:net";
 import { bareIp } from "../../../api/pod-spec.ts";
 import { performAsync } from "../../../core/effect.ts";
 import { PodnetError, toPodnetError } from "../../../core/errors.ts";
+import { guarded } from "../../../core/guard.ts";
+import { shown } from "../../../core/shown.ts";
+import type { ExecEvent } from "../../../guest-init/channel/guest.ts";
+import type { LivePod } from "../../pods/lifecycle/live-pod.ts";
+import { hasAgentProgram, startAgentProgram } from "../agent-program.ts";
 import type { Sandbox } from "../sandboxes.ts";
 import type { PortConnection } from "./port-forward.ts";
 
@@ -9,10 +14,90 @@ import type { PortConnection } from "./port-forward.ts";
 const connectMs = 10_000;
 
 /**
- * Connects to a port of a sandbox, at its first address: what listens on the guest's loopback alone
- * is not reached. Throws `SYSCALL_FAILED` with what the kernel said.
+ * Connects to a port of a sandbox: at the guest's loopback, as Kubernetes means it, and where
+ * nothing listens there, at its first address. Throws `SYSCALL_FAILED` with what the kernel said.
  */
 export async function connectToSandbox(
+  sandbox: Sandbox,
+  live: LivePod | undefined,
+  port: number,
+  gone: AbortSignal,
+): Promise<PortConnection> {
+  const inGuest =
+    live === undefined || !hasAgentProgram(live)
+      ? undefined
+      : await connectInGuest(live, port, gone);
+  return inGuest ?? (await connectToAddress(sandbox, port, gone));
+}
+
+const connectedLine = "connected\n";
+
+/**
+ * A connection from the guest to its own loopback; undefined when it is refused there. The agent's
+ * program carries its bytes.
+ */
+async function connectInGuest(
+  live: LivePod,
+  port: number,
+  gone: AbortSignal,
+): Promise<PortConnection | undefined> {
+  const cut = new AbortController();
+  const signal = AbortSignal.any([gone, cut.signal]);
+  const session = await startAgentProgram(live, ["--connect", String(port)], signal);
+  const events = session.events[Symbol.asyncIterator]();
+  if (!(await isConnected(events, cut))) {
+    cut.abort();
+    return undefined;
+  }
+  return {
+    output: outputInGuest({ [Symbol.asyncIterator]: () => events }, gone),
+    // What its program does not take any more is dropped, as the kernel drops it.
+    write: (data) => session.write(data).catch(() => {}),
+    endInput: () => void session.closeInput().catch(() => {}),
+    close: () => cut.abort(),
+  };
+}
+
+/** Whether the agent's program says so, before anything else and in time. */
+async function isConnected(
+  events: AsyncIterator<ExecEvent>,
+  cut: AbortController,
+): Promise<boolean> {
+  const late = setTimeout(
+    guarded("api", () => cut.abort()),
+    connectMs,
+  );
+  try {
+    let said = "";
+    while (said !== connectedLine) {
+      const next = await events.next();
+      if (next.done === true || next.value.kind !== "stderr") return false;
+      said += Buffer.from(next.value.data).toString();
+      if (!connectedLine.startsWith(said)) return false;
+    }
+    return true;
+  } catch (thrown) {
+    if (cut.signal.aborted) return false;
+    throw thrown;
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+async function* outputInGuest(
+  events: AsyncIterable<ExecEvent>,
+  gone: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  let why = "";
+  for await (const event of events) {
+    if (event.kind === "stdout") yield event.data;
+    else if (event.kind === "stderr") why = Buffer.from(event.data).toString("utf8", 0, 200);
+    else if (event.code === 0 || gone.aborted) return;
+    else throw new PodnetError("SYSCALL_FAILED", `The connection broke: ${shown(why.trim())}`);
+  }
+}
+
+async function connectToAddress(
   { id, plan }: Sandbox,
   port: number,
   gone: AbortSignal,

@@ -72,6 +72,19 @@ export class ContainerGroup {
     };
   }
 
+  /** Kills all that is in it, also what it is about to start. */
+  kill(): void {
+    try {
+      this.#write("cgroup.kill", "1");
+    } catch (thrown) {
+      if (!failedWith(thrown, "ENOENT")) throw thrown;
+    }
+  }
+
+  get isEmpty(): boolean {
+    return !/^populated 1$/m.test(readText(`${this.#directory}/cgroup.events`) ?? "");
+  }
+
   remove(): void {
     try {
       sys.rmdir(this.#directory);

@@ -1,4 +1,5 @@
 import { PodnetError } from "../../../core/errors.ts";
+import { hexBytes } from "../../protocol/bytes.ts";
 import { command } from "../../protocol/codes.ts";
 import {
   type ContainerState,
@@ -33,6 +34,7 @@ import { type Ended, sys } from "../sys.ts";
 import { identify } from "../users.ts";
 import { ContainerGroup, hasGroups } from "./container-group.ts";
 import { ContainerRoot, findDisk, notMounted, openShelf, shelf } from "./container-root.ts";
+import { ProcessHolder } from "./process-holder.ts";
 
 /** Bytes of output of a container that are kept for a host that comes back. */
 const keptBytes = 256 * 1024;
@@ -57,6 +59,7 @@ export class Containers {
   readonly #around: Around;
   readonly #loadModules: () => void;
   readonly #all = new Map<string, Container>();
+  readonly #holder = new ProcessHolder();
 
   /** `loadModules`: what squashfs and overlays need of the kernel. */
   constructor(loop: Loop, around: Around, loadModules: () => void) {
@@ -164,10 +167,18 @@ export class Containers {
       groups: [...new Set([...groups, ...spec.groups])],
       terminal,
       confinement: {
-        place: { kind: "first", root: root.path, shelf, maskedPaths, readOnlyPaths },
+        place: {
+          kind: "first",
+          among: this.#processesOf(spec),
+          root: root.path,
+          shelf,
+          maskedPaths,
+          readOnlyPaths,
+        },
         capabilities,
         noNewPrivileges,
         group: group?.door,
+        ...filterOf(spec),
       },
     });
     const { inputTaken, streams, report } = this.#around;
@@ -224,10 +235,26 @@ export class Containers {
       if (!(await this.#endWithin(container, killedMs)))
         throw refused(`Container "${id}" was killed, and does not end`, "id");
     }
+    // Otherwise what is mounted here would keep its disk for a moment more.
+    const until = sys.monotonic() + killedMs;
+    while (this.#groupOf(id)?.isEmpty === false && sys.monotonic() < until)
+      await this.#loop.sleep(lookMs);
     new ContainerRoot(id).remove();
     this.#groupOf(id)?.remove();
     this.#all.delete(id);
     return done;
+  }
+
+  /** A process in whose process namespace it is to be; undefined: in none that is there. */
+  #processesOf({ id, processes }: StartContainer): number | undefined {
+    if (processes === undefined) return undefined;
+    // Without a process namespace of its own its processes end by their group.
+    if (this.#groupOf(id) === undefined)
+      throw refused("The kernel has no control groups: processes cannot be shared", "processes");
+    if (processes.of === "pod") return this.#holder.pid;
+    const { started } = this.#find(processes.id);
+    if (started !== undefined && started.process.end === undefined) return started.process.pid;
+    throw refused(`Container "${processes.id}" does not run`, "processes");
   }
 
   /** Whether its first process ends in time: one that waits for a disk may not. */
@@ -302,10 +329,11 @@ export class Containers {
     if (container === undefined || started === undefined || started.process.end !== undefined)
       return undefined;
     const { capabilities, noNewPrivileges } = started.spec;
+    const group = this.#groupOf(id)?.door;
     const place = { kind: "joined", pid: started.process.pid } as const;
     return {
       accounts: container.root.accounts,
-      confinement: { place, capabilities, noNewPrivileges, group: this.#groupOf(id)?.door },
+      confinement: { place, capabilities, noNewPrivileges, group, ...filterOf(started.spec) },
       envs: started.spec.env,
       groups: started.spec.groups,
       directory: started.spec.workdir,
@@ -319,8 +347,11 @@ export class Containers {
 
   /** A process that EXECCMD did not start has ended. */
   ended(child: Ended): void {
-    for (const { started, waiting } of this.#all.values()) {
+    this.#holder.ended(child.pid);
+    for (const { id, started, waiting } of this.#all.values()) {
       if (started?.process.pid !== child.pid || started.process.end !== undefined) continue;
+      // In a process namespace of its own the kernel has done so.
+      if (started.spec.processes !== undefined) this.#groupOf(id)?.kill();
       started.process.ended(child);
       for (const wake of waiting) wake();
       waiting.clear();
@@ -367,6 +398,9 @@ export class Containers {
     throw refused(`Container "${id}" has not started`, "id");
   }
 }
+
+const filterOf = ({ filter }: StartContainer) =>
+  filter === undefined ? {} : { filter: hexBytes(filter) };
 
 const containerEnvironment = (
   { terminal, env }: Pick<StartContainer, "terminal" | "env">,

@@ -11,7 +11,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -155,8 +157,7 @@ static long join_group(const struct program *is) {
 
 /*
  * Makes the container's root that of its mount namespace, which is new, and lets go of the others':
- * what is mounted here keeps disks busy. The process leads a new process namespace, which its /proc
- * shows.
+ * what is mounted here keeps disks busy. Its /proc shows the process namespace that it is in.
  */
 static long enter_container(const struct program *is) {
   long shelf = raw(SYS_openat, AT_FDCWD, (long)is->shelf, O_PATH | O_DIRECTORY | O_CLOEXEC, 0), why;
@@ -176,6 +177,13 @@ static long enter_container(const struct program *is) {
 static void limit_capabilities(uint64_t allowed) {
   for (int each = 0; each < 64; each++)
     if (!(allowed >> each & 1)) raw(SYS_prctl, PR_CAPBSET_DROP, each, 0, 0);
+}
+
+/* From now on the kernel asks the filter about each system call of it and all it starts. */
+static long filter_calls(const struct program *is) {
+  struct sock_fprog program = {.len = (unsigned short)(is->filter.length / sizeof(struct sock_filter)),
+                               .filter = (struct sock_filter *)is->filter.data};
+  return program.len == 0 ? 0 : raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0);
 }
 
 /* The agent goes on. */
@@ -220,6 +228,11 @@ static int run(void *argument) {
   /* Who joins its namespaces now finds them as they are to be. */
   if (is->root[0]) begin(child);
   limit_capabilities(is->capabilities);
+  /* Only root may filter without giving up new privileges. The filter has to allow what follows. */
+  if (!is->no_new_privileges && (why = filter_calls(is)) < 0) {
+    complain(child, "system call filter", why);
+    leave(125);
+  }
   why = raw(SYS_setgroups, is->groups.length / sizeof(gid_t), (long)is->groups.data, 0, 0);
   if (why < 0 && is->uid != 0) complain(child, "setgroups", why);
   if ((why = raw(SYS_setgid, is->gid, 0, 0, 0)) < 0 || (why = raw(SYS_setuid, is->uid, 0, 0, 0)) < 0) {
@@ -230,7 +243,13 @@ static int run(void *argument) {
     complain(child, is->directory, why);
     leave(125);
   }
-  if (is->no_new_privileges) raw5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (is->no_new_privileges) {
+    raw5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if ((why = filter_calls(is)) < 0) {
+      complain(child, "system call filter", why);
+      leave(125);
+    }
+  }
   /* Until here no signal has found the agent's handlers; one that came meanwhile is due now. */
   const unsigned long none = 0;
   raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof none);
@@ -267,6 +286,7 @@ static void discard(struct child *child) {
   free(child->is.args.data), free(child->is.env.data), free(child->is.groups.data), free((char *)child->is.directory);
   free((char *)child->is.root), free((char *)child->is.shelf);
   free(child->is.masked.data), free(child->is.read_only.data), free(child->is.group.data);
+  free(child->is.filter.data);
   free(child->argv), free(child->env), free(child);
 }
 
@@ -295,12 +315,13 @@ static struct child *prepare(const struct program *program) {
   child->is.masked = copy_bytes(program->masked);
   child->is.read_only = copy_bytes(program->read_only);
   child->is.group = copy_bytes(program->group);
+  child->is.filter = copy_bytes(program->filter);
   child->begun = 0;
   child->argv = child->is.args.data ? vector(child->is.args) : NULL;
   child->env = child->is.env.data ? vector(child->is.env) : NULL;
   const struct program *is = &child->is;
   if (child->argv && child->env && is->groups.data && is->directory && is->root && is->shelf && is->masked.data &&
-      is->read_only.data && is->group.data)
+      is->read_only.data && is->group.data && is->filter.data)
     return child;
   discard(child);
   return NULL;
@@ -323,7 +344,7 @@ pid_t start_child(const struct program *program) {
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &ours);
     child->here = 1;
-    int flags = CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD | (program->root[0] ? CLONE_NEWNS | CLONE_NEWPID : 0);
+    int flags = CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD | (program->root[0] ? CLONE_NEWNS : 0) | (program->own_processes ? CLONE_NEWPID : 0);
     pid = clone(run, child->stack + sizeof child->stack, flags, child, NULL, NULL, &child->here);
     if (pid < 0) pid = -errno;
     sigprocmask(SIG_SETMASK, &ours, NULL);

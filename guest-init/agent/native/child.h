@@ -23,10 +23,12 @@ struct program {
   int in, out, err;
   int terminal;
   /*
-   * Not "": it is the first process of namespaces of its own for mounts and processes, and this
-   * mounted directory is its root. `shelf` is the mount that has the roots of all containers.
+   * Not "": it is the first process of a mount namespace of its own, and this mounted directory is
+   * its root. `shelf` is the mount that has the roots of all containers.
    */
   const char *root, *shelf;
+  /* Whether it leads a new process namespace. */
+  int own_processes;
   /* Paths that end with NUL each, hidden or not to be written to. */
   struct bytes masked, read_only;
   /* The file of the control group that it joins, which ends with NUL; empty without. */
@@ -36,6 +38,8 @@ struct program {
   /* Bits of the capabilities that it and all it starts can have. */
   uint64_t capabilities;
   int no_new_privileges;
+  /* Of struct sock_filter: what the kernel does about its system calls; empty without. */
+  struct bytes filter;
 };
 
 /*

@@ -10,6 +10,7 @@
 
 #include "bytecode.h"
 #include "engine.h"
+#include "helper.h"
 #include "wasm-rt-impl.h"
 
 const char program_name[] = "podnet-guest";
@@ -45,6 +46,8 @@ static void precede_others(void) {
 int main(int argc, char **argv) {
   program_argc = argc;
   program_argv = argv;
+  int helped = run_helper(argc, argv);
+  if (helped >= 0) return helped;
   precede_others();
   int trap = wasm_rt_impl_try();
   if (trap) start_over(trap);

@@ -38,8 +38,8 @@ static void close_all(const int *fds, int count) {
 }
 
 /*
- * Starts a child in the process namespace of another process, and with `joins` its mount namespace.
- * The agent itself stays where it is: its next children are its own again.
+ * Starts a child in the process namespace of another process, and in its mount namespace unless it
+ * has a root of its own. The agent itself stays where it is: its next children are its own again.
  */
 static pid_t start_joined(struct program *program, int neighbour) {
   char path[64];
@@ -48,7 +48,7 @@ static pid_t start_joined(struct program *program, int neighbour) {
   int mounts = open(path, O_RDONLY | O_CLOEXEC);
   snprintf(path, sizeof path, "/proc/%d/ns/pid", neighbour);
   int processes = open(path, O_RDONLY | O_CLOEXEC);
-  program->joins = mounts;
+  if (!program->root[0]) program->joins = mounts;
   pid_t result = -errno;
   if (own >= 0 && mounts >= 0 && processes >= 0) {
     if (setns(processes, CLONE_NEWPID) < 0) result = -errno;
@@ -66,9 +66,9 @@ static pid_t start_joined(struct program *program, int neighbour) {
 
 /*
  * spawn(argv, env, directory, uid, gid, groups, terminal, out, masked, root, shelf, readOnly,
- * neighbour, withheld, noNewPrivileges, group): out = pid, stdin, stdout, stderr. `neighbour` is
- * the process whose namespaces it joins, 0 without. `withheld` are the numbers of capabilities that
- * it cannot have.
+ * neighbour, withheld, noNewPrivileges, group, ownProcesses, filter): out = pid, stdin, stdout,
+ * stderr. `neighbour` is the process whose namespaces it joins, 0 without. `withheld` are the
+ * numbers of capabilities that it cannot have.
  */
 static double process_spawn(struct call *call) {
   struct bytes out = arg_bytes(call, 7);
@@ -90,6 +90,8 @@ static double process_spawn(struct call *call) {
       .capabilities = UINT64_MAX,
       .no_new_privileges = arg_int(call, 14),
       .group = arg_bytes(call, 15),
+      .own_processes = arg_int(call, 16),
+      .filter = arg_bytes(call, 17),
   };
   int neighbour = arg_int(call, 12);
   struct bytes withheld = arg_bytes(call, 13);

@@ -130,6 +130,28 @@ export const imagesFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "escape",
+    name: "system calls of a newer kernel pass every filter",
+    file: "daemon/cri/seccomp/filter.ts",
+    find: "end(profile.unknown),",
+    put: "end(answer.allow),",
+    noticedBy: {
+      file: "test/unit/daemon/cri/seccomp.test.ts",
+      title: "every call gets the answer of its rule, on both architectures",
+    },
+  },
+  {
+    kind: "escape",
+    name: "a container makes namespaces of users below podnet's profile",
+    file: "daemon/cri/seccomp/runtime-default.ts",
+    find: 'if (!has("SYS_ADMIN"))',
+    put: 'if (has("SYS_ADMIN"))',
+    noticedBy: {
+      file: "test/unit/daemon/cri/seccomp.test.ts",
+      title: "podnet's own profile keeps what a container has no capability for away",
+    },
+  },
+  {
     kind: "bound",
     name: "a file system whose first block is zeros is an archive without files",
     file: "images/archive/recognize.ts",

@@ -535,11 +535,23 @@ test("what a machine's container cannot be is refused by name, and nothing is ma
     [{ devices: [{ hostPath: "/dev/kvm" }] }, Unimplemented],
     [{ cdiDevices: [{ name: "gpu" }] }, Unimplemented],
     [context({ namespaceOptions: { pid: NamespaceMode.NODE } }), Unimplemented],
-    [context({ namespaceOptions: { pid: NamespaceMode.POD } }), Unimplemented],
     [context({ namespaceOptions: { pid: 1, network: NamespaceMode.NODE } }), Unimplemented],
     [context({ namespaceOptions: { pid: 1, ipc: NamespaceMode.CONTAINER } }), Unimplemented],
-    [context({ seccomp: { profileType: 0 } }), Unimplemented],
-    [context({ seccompProfilePath: "runtime/default" }), Unimplemented],
+    [context({ namespaceOptions: { pid: NamespaceMode.TARGET } }), InvalidArgument],
+    [
+      context({ namespaceOptions: { pid: NamespaceMode.TARGET, targetId: "none" } }),
+      Code.FailedPrecondition,
+    ],
+    [context({ seccompProfilePath: "runtime/strict" }), InvalidArgument],
+    [context({ seccomp: { profileType: 9 } }), InvalidArgument],
+    [context({ seccomp: { profileType: 2, localhostRef: "relative.json" } }), InvalidArgument],
+    [
+      context({ seccomp: { profileType: 2, localhostRef: join(it.mounts, "none") } }),
+      Code.Internal,
+    ],
+    [context({ seccomp: { profileType: 2, localhostRef: file } }), InvalidArgument],
+    [context({ seccompProfilePath: `localhost/${file}` }), InvalidArgument],
+    [context({ apparmor: { profileType: 0 } }), Unimplemented],
     [context({ apparmorProfile: "localhost/x" }), Unimplemented],
     [context({ selinuxOptions: { level: "s0:c1" } }), Unimplemented],
     [context({ namespaceOptions: { pid: 1, usernsOptions: { mode: 0 } } }), Unimplemented],
@@ -584,6 +596,62 @@ test("what a machine's container cannot be is refused by name, and nothing is ma
     node.calls.filter((call) => call.startsWith("container")),
     [],
   );
+});
+
+test("containers share processes with their pod, or with one of its containers that runs", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  const processesOf = (name: string): unknown => {
+    const plans = node
+      .stored("SELECT plan FROM sandbox_containers")
+      .map(({ plan }) => JSON.parse(String(plan)) as { metadata: object; start: object });
+    return plans.find(({ metadata }) => "name" in metadata && metadata.name === name)?.start;
+  };
+  const make = async (name: string, namespaceOptions: object) => {
+    const metadata = { name, attempt: 0 };
+    const more = { metadata, ...context({ namespaceOptions }) };
+    return (await cri.createContainer(asked(it.podSandboxId, more))).containerId;
+  };
+  const app = await make("app", { pid: NamespaceMode.CONTAINER });
+  t.false("processes" in (processesOf("app") as object));
+  await make("shared", { pid: NamespaceMode.POD });
+  t.like(processesOf("shared"), { processes: { of: "pod" } });
+  const debug = { pid: NamespaceMode.TARGET, targetId: app };
+  await t.throwsAsync(make("debug", debug), { code: Code.FailedPrecondition });
+  await cri.startContainer({ containerId: app });
+  await make("debug", debug);
+  t.like(processesOf("debug"), { processes: { of: "container", id: app } });
+});
+
+test("a profile of system calls becomes a filter; a privileged container has none", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  let attempt = 0;
+  const filterOf = async (securityContext: object): Promise<string | undefined> => {
+    const metadata = { name: "app", attempt: attempt++ };
+    await cri.createContainer(asked(it.podSandboxId, { metadata, ...context(securityContext) }));
+    const plans = node.stored("SELECT plan FROM sandbox_containers").map(
+      ({ plan }) =>
+        JSON.parse(String(plan)) as {
+          metadata: { attempt: number };
+          start: { filter?: string };
+        },
+    );
+    return plans.find((plan) => plan.metadata.attempt === metadata.attempt)?.start.filter;
+  };
+  const file = join(it.mounts, "profile.json");
+  writeFileSync(file, JSON.stringify({ defaultAction: "SCMP_ACT_LOG" }));
+  t.is(await filterOf({}), undefined);
+  t.is(await filterOf({ seccomp: { profileType: 1 } }), undefined);
+  const usual = await filterOf({ seccomp: { profileType: 0 } });
+  t.regex(usual ?? "", /^(?:[0-9a-f]{16})+$/);
+  t.is(await filterOf({ seccompProfilePath: "runtime/default" }), usual);
+  const admin = { capabilities: { addCapabilities: ["SYS_ADMIN"] } };
+  t.not(await filterOf({ seccomp: { profileType: 0 }, ...admin }), usual);
+  t.is(await filterOf({ seccomp: { profileType: 0 }, privileged: true }), undefined);
+  const own = await filterOf({ seccomp: { profileType: 2, localhostRef: file } });
+  t.regex(own ?? "", /0000fc7f$/, "SECCOMP_RET_LOG at the end");
+  t.is(await filterOf({ seccompProfilePath: `localhost/${file}` }), own);
 });
 
 test("capabilities are the usual ones, with what is added and without what is dropped", async (t) => {

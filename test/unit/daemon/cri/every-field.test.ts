@@ -4,7 +4,9 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import test from "ava";
 import { ImageService, RuntimeService } from "../../../../daemon/cri/gen/cri_pb.ts";
 
-const page = readFileSync(join(import.meta.dirname, "../../../../docs/reference/cri.md"), "utf8");
+const read = (page: string): string =>
+  readFileSync(join(import.meta.dirname, "../../../../docs/reference", page), "utf8");
+const page = read("cri.md");
 
 /** The fields of a message and of all messages in it, as `Message.field`. */
 function fieldsOf(message: DescMessage, found: Set<string>): void {
@@ -31,8 +33,7 @@ const wordsOf = (cell = ""): string[] =>
 
 /** What the page has a row for. */
 function written(): string[] {
-  const table = /^## Every field of a request$(.*?)^## /ms.exec(page)?.[1] ?? "";
-  return table
+  return read("cri-fields.md")
     .split("\n")
     .filter((line) => line.startsWith("| `"))
     .flatMap((line) => {

@@ -160,7 +160,14 @@ test("what cannot be had is refused with a sentence, and leaves nothing", async 
     [nginx(of("network")), Code.Unimplemented, /node's network/],
     [nginx(of("pid")), Code.Unimplemented, /node's pid/],
     [nginx(of("ipc")), Code.Unimplemented, /node's ipc/],
-    [nginx({ linux: { sysctls: { "net.core.somaxconn": "9" } } }), Code.Unimplemented, /somaxconn/],
+    [nginx({ linux: { sysctls: { "net.core.somaxconn": "9" } } }), Code.Unimplemented, /sysctls/],
+    [
+      nginx({ linux: { sysctls: { "net/../../etc/passwd": "9" } } }),
+      Code.InvalidArgument,
+      /passwd/,
+    ],
+    [nginx({ linux: { sysctls: { "net..x": "9" } } }), Code.InvalidArgument, /net\.\.x/],
+    [nginx({ linux: { sysctls: { "kernel.x": "a\0b" } } }), Code.InvalidArgument, /kernel\.x/],
     [nginx({ windows: {} }), Code.Unimplemented, /Windows/],
     [
       nginx({ linux: { securityContext: { selinuxOptions: { type: "spc_t" } } } }),
@@ -183,6 +190,45 @@ test("what cannot be had is refused with a sentence, and leaves nothing", async 
   for (const [request, code, message] of refusals)
     await t.throwsAsync(rig.cri.runPodSandbox(request), { code, message });
   t.deepEqual(rig.node.pods.list(), []);
+});
+
+test("sysctls are set in the machine, again when an answer was lost; without them there is no sandbox", async (t) => {
+  await using rig = await startCri();
+  const { node, cri } = rig;
+  const ran: (readonly string[])[] = [];
+  node.features = ["container-processes"];
+  node.program = (args) => {
+    ran.push(args);
+    return [{ kind: "exit", code: 0 }];
+  };
+  const sysctls = { "net.core.somaxconn": "1024", "net.ipv4.conf.eth0/1.rp_filter": "0" };
+  const asked = nginx({ linux: { sysctls } });
+  const { podSandboxId } = await cri.runPodSandbox(asked);
+  const wanted = [
+    "/proc/self/exe",
+    "--sysctl",
+    "/proc/sys/net/core/somaxconn",
+    "1024",
+    "/proc/sys/net/ipv4/conf/eth0.1/rp_filter",
+    "0",
+  ];
+  t.deepEqual(ran, [wanted]);
+  t.is((await cri.runPodSandbox(asked)).podSandboxId, podSandboxId);
+  t.deepEqual(ran, [wanted, wanted]);
+  const refused = "/proc/sys/kernel/x: No such file or directory\n";
+  node.program = () => [
+    { kind: "stderr", data: Buffer.from(refused) },
+    { kind: "exit", code: 1 },
+  ];
+  const metadata = { name: "refused", uid: "u-2", namespace: "default", attempt: 0 };
+  await t.throwsAsync(
+    cri.runPodSandbox(nginx({ metadata, linux: { sysctls: { "kernel/x": "1" } } })),
+    { code: Code.InvalidArgument, message: /refuses a sysctl: kernel\/x: No such file/ },
+  );
+  t.deepEqual(
+    (await cri.listPodSandbox({})).items.map(({ id }) => id),
+    [podSandboxId],
+  );
 });
 
 test("annotations as large as Kubernetes allows are kept", async (t) => {
