@@ -46,26 +46,59 @@ function fromRow(row: Row): TakenPorts {
  */
 export function insertPorts(
   db: Database,
-  { kind, id }: PortsHolder,
+  holder: PortsHolder,
   published: readonly PublishedPlan[] = [],
 ): void {
+  for (const ports of hostPortsOf(published)) insertPort(db, ports, holder);
+}
+
+function insertPort(
+  db: Database,
+  { protocol, hostPort, hostIp, count }: HostPorts,
+  { kind, id }: PortsHolder,
+): void {
   const column = kind === "pod" ? "pod_id" : "attachment_id";
-  for (const { protocol, hostPort, count, at } of published)
-    for (const { hostIp } of at)
+  db.run(
+    `INSERT INTO ports (protocol, host_port, host_ip, count, ${column}) VALUES (?, ?, ?, ?, ?)`,
+    protocol,
+    hostPort,
+    hostIp,
+    count,
+    id,
+  );
+}
+
+/** Writes host ports that a pod has in addition, and forgets those that it lacks from now on. */
+export function exchangePorts(
+  db: Database,
+  podId: PodId,
+  had: readonly PublishedPlan[] = [],
+  has: readonly PublishedPlan[] = [],
+): void {
+  const [before, after] = [had, has].map(portsById) as [PortsById, PortsById];
+  for (const [id, { protocol, hostPort, hostIp }] of before)
+    if (!after.has(id))
       db.run(
-        `INSERT INTO ports (protocol, host_port, host_ip, count, ${column}) VALUES (?, ?, ?, ?, ?)`,
+        "DELETE FROM ports WHERE pod_id = ? AND protocol = ? AND host_port = ? AND host_ip = ?",
+        podId,
         protocol,
         hostPort,
         hostIp,
-        count,
-        id,
       );
+  for (const [id, ports] of after)
+    if (!before.has(id)) insertPort(db, ports, { kind: "pod", id: podId });
 }
 
-/** Forgets all host ports of a pod, to write them anew. */
-export function deletePorts(db: Database, podId: PodId): void {
-  db.run("DELETE FROM ports WHERE pod_id = ?", podId);
-}
+type PortsById = ReadonlyMap<string, HostPorts>;
+
+/** The host ports of a plan, each by all that its row says. */
+const portsById = (published: readonly PublishedPlan[]): PortsById =>
+  new Map(hostPortsOf(published).map((ports) => [JSON.stringify(ports), ports]));
+
+const hostPortsOf = (published: readonly PublishedPlan[]): HostPorts[] =>
+  published.flatMap(({ protocol, hostPort, count, at }) =>
+    at.map(({ hostIp }) => ({ protocol, hostIp, hostPort, count })),
+  );
 
 /**
  * Ports of a protocol that pods and containers have, all or those that share a number with a range.

@@ -34,6 +34,12 @@ export interface OpenOptions {
  */
 export type Need = "new" | "usual" | "essential";
 
+/** A flush, and how many commits it takes to the disk. */
+interface Flushing {
+  readonly commits: number;
+  readonly done: Promise<void>;
+}
+
 /**
  * One connection to the state, WAL and synchronous FULL: a commit that returned survives power
  * loss, unless it need not. All work is synchronous, so a transaction is never interleaved with
@@ -58,6 +64,8 @@ export class Database implements Disposable {
   #lastingCommits = 0;
   readonly #flushFile: OpenOptions["flushFile"];
   #flush: LogFlush;
+  /** The last flush that was asked for, and the commits that there were. */
+  #flushed: Flushing | undefined;
   /** Commits since the log was copied. */
   #uncopied = 0;
   #mark: CommitMark | undefined;
@@ -145,6 +153,7 @@ export class Database implements Disposable {
     this.#connection.close();
     this.#flush[Symbol.dispose]();
     this.#flush = new LogFlush(this.#path, this.#flushFile);
+    this.#flushed = undefined;
     try {
       this.#connection = openConnection(this.#path, migrations);
       this.#commits = commitsIn(this.#connection);
@@ -310,14 +319,32 @@ export class Database implements Disposable {
    * another thread carries out. Rejects with `STATE_UNWRITABLE`.
    */
   async flushed(): Promise<void> {
-    const commits = this.#commits;
-    if (this.#lastingCommits >= commits) return;
+    if (this.#lastingCommits >= this.#commits) return;
+    const { commits, done } = this.#flushing();
     try {
-      await this.#flush.wait();
+      await done;
     } catch (cause) {
       throw unwritableError(cause);
     }
     this.#lastingCommits = Math.max(this.#lastingCommits, commits);
+  }
+
+  /** Begins the flush that `flushed` waits for, so that the caller goes on meanwhile. */
+  flushSoon(): void {
+    if (this.#lastingCommits < this.#commits) this.#flushing({ now: true });
+  }
+
+  /** A flush of all commits so far; one that was asked for after the last of them serves. */
+  #flushing(options?: { readonly now: boolean }): Flushing {
+    const commits = this.#commits;
+    if (this.#flushed?.commits === commits) return this.#flushed;
+    const flushing = { commits, done: this.#flush.wait(options) };
+    this.#flushed = flushing;
+    // Whoever waits for it throws; the next one asks for another flush.
+    flushing.done.catch(() => {
+      if (this.#flushed === flushing) this.#flushed = undefined;
+    });
+    return flushing;
   }
 
   /** How many commits it has had. */

@@ -22,9 +22,11 @@ export class LogFlush implements Disposable {
 
   /**
    * Resolves once all that was written before this call survives a loss of power. Rejects with what
-   * the kernel said: then some of it may not.
+   * the kernel said: then some of it may not. Callers of one turn share a flush; with `now` it
+   * begins at once, unless another one runs.
    */
-  wait(): Promise<void> {
+  wait({ now = false } = {}): Promise<void> {
+    if (now && this.#running === undefined && this.#next === undefined) return this.#run();
     // A flush that runs may have begun before the caller wrote.
     this.#next ??= this.#after(this.#running);
     return this.#next;
@@ -34,9 +36,18 @@ export class LogFlush implements Disposable {
     // Whether it failed is said to who waits for it. (Waits for nothing but a turn the first time:
     // callers of one turn share a flush.)
     await running?.catch(() => {});
-    this.#running = this.#next;
     this.#next = undefined;
-    await performAsync("commit", "flush", () => this.#flush());
+    await this.#run();
+  }
+
+  #run(): Promise<void> {
+    const running = performAsync("commit", "flush", () => this.#flush());
+    this.#running = running;
+    const over = (): void => {
+      if (this.#running === running) this.#running = undefined;
+    };
+    running.then(over, over);
+    return running;
   }
 
   async #flush(): Promise<void> {

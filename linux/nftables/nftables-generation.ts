@@ -46,13 +46,13 @@ export function openGenerationCounter(): GenerationCounter {
       what,
     ),
   );
+  const request = getGeneration();
+  const answer = new Uint8Array(4096);
   return {
     read() {
-      const request = getGeneration();
       perform("netlink", "nftables generation", () =>
         checked(send(fd, request, request.length, 0), "send", what),
       );
-      const answer = new Uint8Array(4096);
       // The kernel answers before send returns.
       const size = recv(fd, answer, answer.length, 0);
       return size < 0 ? undefined : parseGeneration(answer.subarray(0, size));

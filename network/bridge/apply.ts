@@ -168,9 +168,11 @@ const appliers: { readonly [Kind in ChangeKind]: Applier<Kind> } = {
     await netlink.changeLink(index, { up: true });
   },
 
-  async "set-port"({ link, set }, { netlink }) {
-    const { index } = await requireLink(netlink, link);
-    await setPort(index, set, netlink);
+  async "set-port"({ link, set: { vlan, ...flags } }, { netlink }) {
+    // (By its name: the link is not looked at once more.)
+    if (Object.keys(flags).length > 0) await netlink.changeBridgePort(link, flags);
+    if (vlan !== undefined)
+      await setPort((await requireLink(netlink, link)).index, { vlan }, netlink);
   },
 
   async "detach-port"({ link }, { netlink }) {

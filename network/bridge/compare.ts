@@ -18,7 +18,7 @@ import { diffPod } from "./diff-pod.ts";
 import type { FirewallFacts } from "../firewall/driver.ts";
 import type { Firewall } from "../firewall/open.ts";
 import { bridgeNf, diffHairpin, portsOnBridges, sameReflecting } from "./hairpin.ts";
-import { observeLinks, observeNetwork, observePod, readOptional } from "./observe.ts";
+import { observeLinks, observeNames, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedPod } from "../model/observed.ts";
 
 /** The interfaces to observe the host with, and the configuration. */
@@ -110,16 +110,35 @@ export async function compareHairpins(
   fragments: readonly PluggedFragment[],
 ): Promise<ReadonlyMap<PluggedFragment, Change[]>> {
   if (fragments.every(({ ports }) => ports.length === 0)) return new Map();
-  const links = await observePods(netlink, fragments);
-  const passes = { 4: bridgeNf(sysctl, 4), 6: bridgeNf(sysctl, 6) } as const;
+  const links = await observeBridged(netlink, fragments);
+  // Each is read once, and only where a pod has a port of its family.
+  const read = new Map<Family, boolean | undefined>();
+  const passes = (family: Family): boolean | undefined => {
+    if (!read.has(family)) read.set(family, bridgeNf(sysctl, family));
+    return read.get(family);
+  };
   return new Map(
     fragments
       .map((fragment) => {
         const onBridges = portsOnBridges(fragment, links);
-        return [fragment, diffHairpin(onBridges, links, (family) => passes[family])] as const;
+        return [fragment, diffHairpin(onBridges, links, passes)] as const;
       })
       .filter(([, changes]) => changes.length > 0),
   );
+}
+
+/** As `observePods`, and without the limits of one pod's ports. */
+async function observeBridged(
+  netlink: View["netlink"],
+  fragments: readonly PluggedFragment[],
+): Promise<ObservedPod> {
+  const [only, ...others] = fragments;
+  return only === undefined || others.length > 0
+    ? observePods(netlink, fragments)
+    : observeNames(
+        netlink,
+        only.ports.flatMap(({ tap, bridge }) => [tap, bridge]),
+      );
 }
 
 /** The links of some pods by name: one pod costs its own links, and not all of the host. */

@@ -148,13 +148,7 @@ export async function observePod(
   netlink: HostNetlink,
   fragment: PluggedFragment,
 ): Promise<ObservedPod> {
-  const links = new Map<IfName, ObservedLink>();
-  const names = [...new Set(fragment.ports.flatMap(linksOf))];
-  const found = await netlink.linksNamed(names);
-  names.forEach((name, i) => {
-    const link = found[i];
-    if (link !== undefined) links.set(name, observedLink(link));
-  });
+  const links = await observeNames(netlink, fragment.ports.flatMap(linksOf));
   for (const port of fragment.ports) {
     const link = links.get(port.tap);
     if (link === undefined) continue;
@@ -167,6 +161,21 @@ export async function observePod(
         : { ...seen, vlan: onlyVlan(await netlink.portVlans(link.index)) },
     );
   }
+  return links;
+}
+
+/** Links by their names, with one exchange; those that there are. */
+export async function observeNames(
+  netlink: HostNetlink,
+  asked: readonly IfName[],
+): Promise<Map<IfName, ObservedLink>> {
+  const links = new Map<IfName, ObservedLink>();
+  const names = [...new Set(asked)];
+  const found = await netlink.linksNamed(names);
+  names.forEach((name, i) => {
+    const link = found[i];
+    if (link !== undefined) links.set(name, observedLink(link));
+  });
   return links;
 }
 

@@ -1,7 +1,7 @@
-import { deletePorts, insertPorts } from "../../published/store.ts";
+import { exchangePorts, insertPorts } from "../../published/store.ts";
 import type { Addresses } from "../../ipam/addresses.ts";
 import type { Database } from "../../store/database.ts";
-import { deleteInterfaces, insertInterface } from "./interfaces.ts";
+import { deleteInterfaces, insertInterface, type InterfaceRow } from "./interfaces.ts";
 import type { PodPlan } from "./pod-plan.ts";
 
 /**
@@ -16,7 +16,8 @@ interface Claims {
 
 /** Writes the claims of a new pod. Call inside a transaction. */
 export function insertClaims({ db, addresses }: Claims, plan: PodPlan): void {
-  insertRows(db, plan);
+  insertInterfaces(db, plan);
+  insertPorts(db, { kind: "pod", id: plan.podId }, plan.published);
   addresses.insert(plan);
 }
 
@@ -28,13 +29,16 @@ interface Plans {
 
 /**
  * Replaces a pod's claims by those of other plans: the addresses of both plans, all else of the
- * present one. Call inside a transaction, and call the returned function once it is committed.
+ * present one. Rows that both have stay as they are: a published port writes one row, and not all
+ * of the pod. Call inside a transaction, and call the returned function once it is committed.
  */
 export function exchangeClaims({ db, addresses }: Claims, had: Plans, has: Plans): () => void {
   const { podId } = has.now;
-  deleteInterfaces(db, podId);
-  deletePorts(db, podId);
-  insertRows(db, has.now);
+  if (JSON.stringify(interfaceRows(had.now)) !== JSON.stringify(interfaceRows(has.now))) {
+    deleteInterfaces(db, podId);
+    insertInterfaces(db, has.now);
+  }
+  exchangePorts(db, podId, had.now.published, has.now.published);
   const [held, toHold] = [allOf(had), allOf(has)];
   addresses.exchange(held, toHold);
   return () => addresses.exchanged(held, toHold);
@@ -42,11 +46,13 @@ export function exchangeClaims({ db, addresses }: Claims, had: Plans, has: Plans
 
 const allOf = ({ now, before }: Plans): PodPlan[] => (before === undefined ? [now] : [now, before]);
 
-function insertRows(db: Database, { podId, interfaces, published }: PodPlan): void {
-  for (const { position, network, guestName, nic, cni } of interfaces) {
+function insertInterfaces(db: Database, plan: PodPlan): void {
+  for (const row of interfaceRows(plan)) insertInterface(db, row);
+}
+
+const interfaceRows = ({ podId, interfaces }: PodPlan): readonly InterfaceRow[] =>
+  interfaces.map(({ position, network, guestName, nic, cni }) => {
     // (The plugins choose the MAC of their link, and may give it again in another namespace.)
     const mac = cni === undefined ? nic?.mac : undefined;
-    insertInterface(db, { podId, position, network, guestName, tap: nic?.tap, mac });
-  }
-  insertPorts(db, { kind: "pod", id: podId }, published);
-}
+    return { podId, position, network, guestName, tap: nic?.tap, mac };
+  });

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { PodSpec } from "../../../api/pod-spec.ts";
 import { perform } from "../../../core/effect.ts";
@@ -77,11 +77,16 @@ export class KeptPlans {
   #write(podId: PodId, kept: string): void {
     try {
       perform("file", "keep plan", () => {
-        mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
         const path = this.#pathOf(podId);
-        writeFileSync(`${path}.new`, kept, { mode: 0o600 });
-        rmSync(path, { force: true });
-        renameSync(`${path}.new`, path);
+        const written = `${path}.new`;
+        const write = (): void => writeFileSync(written, kept, { mode: 0o600 });
+        // (The directory is there but for the first time.)
+        if (!succeeds(write)) {
+          mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+          write();
+        }
+        succeeds(() => unlinkSync(path));
+        renameSync(written, path);
       });
     } catch (err) {
       this.#log?.warn({ pod_id: podId, err }, "The pod's plan cannot be kept alongside its row");
@@ -150,5 +155,16 @@ function textOf(path: string): string | undefined {
     return readRegular(path, limit).toString();
   } catch {
     return undefined;
+  }
+}
+
+/** Whether what is absent was there; throws any other error. */
+function succeeds(work: () => void): boolean {
+  try {
+    work();
+    return true;
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code !== "ENOENT") throw thrown;
+    return false;
   }
 }

@@ -147,6 +147,8 @@ export class PodRecords extends PodReader {
       emit({ kind: "updated", podId, podName: name, data: { text: next.text } });
     };
     this.#journal.transact("replan", write, next.flushedLater === true ? flushedLater : {});
+    // Its disk works while the plan is kept and the rules are made.
+    if (next.flushedLater === true) this.db.flushSoon();
     exchanged();
     live.plan = next.plan;
     live.spec = next.spec;

@@ -32,7 +32,7 @@ const publishStages: readonly Stage[] = [
   { title: "plan kept in a file", until: "file:keep plan:after", party: "daemon" },
   {
     title: "port reflects frames",
-    until: "netlink:set the bridge port settings of link:after",
+    until: "netlink:set the bridge port settings of",
     party: "daemon",
   },
   { title: "rules", until: "netlink:nftables add elements:after", party: "daemon" },

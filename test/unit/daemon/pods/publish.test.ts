@@ -1,5 +1,6 @@
 import { createServer } from "node:net";
 import test from "ava";
+import { watchEffects } from "../../../../core/effect.ts";
 import type { PortSpec } from "../../../../api/pod-spec.ts";
 import { notPublished, removedPorts } from "../../../../daemon/pods/lifecycle/publish.ts";
 import { configuration, openNode } from "../fixtures/node.ts";
@@ -55,6 +56,61 @@ test("a publish is one commit, and an unpublish", async (t) => {
   t.is(events(), before + 2);
   t.is(node.host.published.size, 0);
   await node.pods.close(0);
+});
+
+test.serial(
+  "a publish's one flush begins with its commit, before anything else is done",
+  async (t) => {
+    using node = openNode(configuration({}));
+    const { id } = await node.create();
+    const port = await freePort();
+    const seen: string[] = [];
+    watchEffects({
+      at: ({ boundary, what }, side) => void seen.push(`${boundary}:${what}:${side}`),
+      async atAsync({ boundary, what }, side) {
+        seen.push(`${boundary}:${what}:${side}`);
+      },
+    });
+    try {
+      await node.pods.changes.publish(id, [tcp(port)]);
+    } finally {
+      watchEffects(undefined);
+    }
+    const committed = seen.indexOf("commit:replan:after");
+    t.is(seen[committed + 1], "commit:flush:before");
+    t.is(seen.filter((each) => each === "commit:flush:before").length, 1);
+    t.true(seen.includes("file:keep plan:after"));
+    await node.pods.close(0);
+    node.host.published[Symbol.dispose]();
+  },
+);
+
+test("a publish writes the rows of its own ports, however many the pod has", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const changes = (): number => Number(node.db.get("SELECT total_changes() AS n")?.["n"]);
+  const written: number[] = [];
+  for (let i = 0; i < 3; i++) {
+    const port = await freePort();
+    const before = changes();
+    await node.pods.changes.publish(id, [tcp(port)]);
+    written.push(changes() - before);
+  }
+  t.deepEqual(new Set(written).size, 1, written.join());
+  const hostPorts = (): unknown[] =>
+    node.stored("SELECT host_port FROM ports ORDER BY host_port").map((row) => row["host_port"]);
+  const { published = [] } = node.pods.find(id).plan;
+  const planned = published.flatMap(({ at, hostPort }) => at.map(() => hostPort));
+  t.deepEqual(
+    hostPorts(),
+    planned.toSorted((a, b) => a - b),
+  );
+  const [first, second] = published;
+  await node.pods.changes.unpublish(id, [tcp(first?.hostPort ?? 0)]);
+  t.false(hostPorts().includes(first?.hostPort));
+  t.true(hostPorts().includes(second?.hostPort));
+  await node.pods.close(0);
+  node.host.published[Symbol.dispose]();
 });
 
 test("an unpublish answers what it removed and what was not published", async (t) => {
