@@ -29,13 +29,18 @@ const rules: readonly Rule[] = [
   { module: "hypervisor/", mayImport: ["core/", "linux/"], packages: ["node:"] },
   { module: "guest-init/protocol/", mayImport: ["core/"], packages: "none" },
   {
-    module: "guest-init/agent/",
+    module: "guest-init/network/",
     mayImport: ["core/", "guest-init/protocol/", "linux/rtnetlink/"],
     packages: "none",
   },
   {
+    module: "guest-init/agent/",
+    mayImport: ["core/", "guest-init/protocol/", "guest-init/network/", "linux/rtnetlink/"],
+    packages: "none",
+  },
+  {
     module: "guest-init/channel/",
-    mayImport: ["core/", "linux/", "guest-init/protocol/"],
+    mayImport: ["core/", "linux/", "guest-init/protocol/", "guest-init/network/"],
     packages: ["node:"],
   },
   { module: "guest-init/image/", mayImport: ["core/", "linux/"], packages: ["node:"] },

@@ -1,4 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
+import { hexBytes } from "../protocol/bytes.ts";
 import { command, portNames } from "../protocol/codes.ts";
 import { Fields, decodeJson } from "../protocol/fields.ts";
 import { parseAwakening } from "../protocol/extension-messages.ts";
@@ -23,6 +24,7 @@ import { askForPowerOff, endMachine } from "./power.ts";
 import { Processes, noSuch } from "./processes.ts";
 import { type Handler, type Reply, done } from "./reply.ts";
 import { mountShare } from "./mounts/shares.ts";
+import { carryOut } from "./steps.ts";
 import { Streams } from "./streams.ts";
 import { pollEvent, sys } from "./sys.ts";
 
@@ -151,6 +153,7 @@ export class Agent {
       [command.hello, (payload) => this.#hello(payload)],
       [command.awake, (payload) => this.#awake(payload)],
       [command.configure, (payload) => this.#configure(payload)],
+      [command.steps, (payload) => carryOut(payload, this.#links.netlink)],
       [command.preload, preloadProgram],
       [command.startMain, (payload) => this.#main.start(payload)],
       [command.followMain, (payload) => this.#main.follow(payload)],
@@ -179,7 +182,7 @@ export class Agent {
   #awake(payload: Uint8Array): Reply {
     if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
     const { entropy, clockMs } = parseAwakening(payload);
-    addRandomness(entropy);
+    addRandomness(hexBytes(entropy));
     sys.setClock(clockMs);
     this.#epoch = newEpoch();
     newMachineId();

@@ -1,28 +1,37 @@
-import { type IpPrefix, familyOf, ipOf } from "../../core/address.ts";
+import { type IpPrefix, ipOf } from "../../core/address.ts";
 import { PodnetError } from "../../core/errors.ts";
-import { addAddress, deleteAddress } from "../../linux/rtnetlink/address.ts";
-import { type LinkChange, changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
+import { deleteAddress } from "../../linux/rtnetlink/address.ts";
+import { changeLink } from "../../linux/rtnetlink/links/link-requests.ts";
 import type { LinkState } from "../../linux/rtnetlink/links/link.ts";
 import { replaceNeighbour } from "../../linux/rtnetlink/neighbour.ts";
-import { deleteRoute, replaceRoute } from "../../linux/rtnetlink/route-requests.ts";
+import { deleteRoute } from "../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../linux/rtnetlink/route.ts";
-import { asksAttributes, hasAttributes, routeAttributes } from "../protocol/attributes.ts";
+import { hexBytes } from "../protocol/bytes.ts";
+import { asksAttributes, hasAttributes } from "../protocol/attributes.ts";
 import type { GuestConfig, GuestInterface, GuestRoute } from "../protocol/configure.ts";
 import { encodeObservedGuest, parseGuestConfig } from "../protocol/extension-messages.ts";
+import {
+  type Change,
+  linkChanges,
+  macChange,
+  nameChange,
+  routeChange,
+  routeProtocol,
+  usesIpv6,
+} from "../network/changes.ts";
+import { defaultMetric, isGlobal } from "../network/observed.ts";
 import { announce } from "./network/announce.ts";
-import { hearMulticast, restrictIpv6 } from "./network/ipv6.ts";
+import { restrictIpv6 } from "./network/ipv6.ts";
 import type { Links } from "./network/links.ts";
 import { keepLoopback, setLoopback } from "./network/loopback.ts";
 import { addRandomness, setHostname } from "./machine.ts";
-import type { Change, Netlink } from "./network/netlink.ts";
-import { defaultMetric, isGlobal, observe } from "./network/observe.ts";
+import type { Netlink } from "./network/netlink.ts";
+import { observe } from "./network/observe.ts";
 import { renameLink } from "./network/rename.ts";
 import type { Reply } from "./reply.ts";
 import { setResolver } from "./network/resolver-file.ts";
 import { sys } from "./sys.ts";
 
-/** Marks routes as podnet's, in the guest as on the host. */
-const routeProtocol = 73;
 /** Longest wait for a NIC's carrier before it is announced anyway, milliseconds. */
 const carrierMs = 500;
 
@@ -45,7 +54,7 @@ export async function configure(
 ): Promise<Reply> {
   const config = parseGuestConfig(payload);
   if (config.clockMs !== undefined) sys.setClock(config.clockMs);
-  if (config.entropy !== undefined) addRandomness(config.entropy);
+  if (config.entropy !== undefined) addRandomness(hexBytes(config.entropy));
   seeded();
   if (config.hostname !== undefined) setHostname(config.hostname);
   const resolverKept = config.dns === undefined ? undefined : setResolver(config.dns);
@@ -125,19 +134,13 @@ function giveNames(found: readonly Found[], all: readonly LinkState[], netlink: 
 
 function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   if (wanted.parked === true) return park({ wanted, link }, netlink);
-  const hasIpv6 = wanted.addresses.some((prefix) => familyOf(prefix) === 6);
-  restrictIpv6(link.name, hasIpv6);
+  restrictIpv6(link.name, usesIpv6(wanted));
   const there = new Set(currentAddresses(wanted, link, netlink));
-  const missing = wanted.addresses.filter((prefix) => !there.has(prefix));
-  const change = linkChange(wanted, link);
-  return [
-    ...(change === undefined ? [] : [{ request: changeLink(link.index, change) }]),
-    ...missing.map((prefix) => ({
-      request: addAddress(link.index, prefix, { noDad: true }),
-      fine: ["EEXIST"],
-    })),
-    ...(hasIpv6 ? [hearMulticast(link.index)] : []),
-  ];
+  return linkChanges(
+    wanted,
+    link,
+    wanted.addresses.filter((prefix) => !there.has(prefix)),
+  );
 }
 
 /** Takes the link down, which removes its routes and IPv6 addresses, and removes the others. */
@@ -148,27 +151,6 @@ function park({ wanted, link }: Found, netlink: Netlink): Change[] {
     { request: changeLink(link.index, { up: false }) },
     ...(Object.keys(identity).length === 0 ? [] : [{ request: changeLink(link.index, identity) }]),
   ];
-}
-
-const nameChange = ({ name }: GuestInterface, link: LinkState): Pick<LinkChange, "name"> =>
-  link.name === name ? {} : { name };
-
-const macChange = ({ mac }: GuestInterface, link: LinkState): Pick<LinkChange, "mac"> =>
-  link.mac === mac ? {} : { mac };
-
-/** MAC, name, MTU, flags and state in one request, in the kernel's own order. */
-function linkChange(wanted: GuestInterface, link: LinkState): LinkChange | undefined {
-  const { mtu = link.mtu } = wanted;
-  const noArp = wanted.noArp === true && link.noArp !== true;
-  const mac = macChange(wanted, link);
-  if (link.up && link.mtu === mtu && !noArp && mac.mac === undefined) return undefined;
-  return {
-    ...mac,
-    ...nameChange(wanted, link),
-    ...(link.mtu === mtu ? {} : { mtu }),
-    ...(noArp ? { noArp } : {}),
-    up: true,
-  };
 }
 
 /**
@@ -226,7 +208,7 @@ function setRoutes(
     const isThere = (routesTo.get(route.destination) ?? []).some(
       (there) => there.link === link && sameRoute(there, route),
     );
-    if (!isThere) changes.push({ request: replaceRoute(newRoute(route, link)) });
+    if (!isThere) changes.push(routeChange(route, link));
   }
   return changes;
 }
@@ -236,15 +218,6 @@ function indexOf(indexes: ReadonlyMap<string, number>, name: string, field: stri
   if (index !== undefined) return index;
   throw new PodnetError("INVALID_ARGUMENT", `There is no interface "${name}"`, { field });
 }
-
-const newRoute = ({ destination, gateway, metric, ...more }: GuestRoute, link: number) => ({
-  destination,
-  link,
-  protocol: routeProtocol,
-  ...(gateway === undefined ? {} : { gateway }),
-  ...(metric === undefined ? {} : { metric }),
-  ...routeAttributes(more),
-});
 
 const exactly = ({ destination, gateway, link, metric, protocol }: Route) => ({
   destination,

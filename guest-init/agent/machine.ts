@@ -1,6 +1,5 @@
 import { PodnetError } from "../../core/errors.ts";
 import { encodeUtf8 } from "../../core/utf8.ts";
-import { hexBytes } from "../protocol/bytes.ts";
 import { makeDirectories, readText, replaceFile } from "./files.ts";
 import { openFlag, sys } from "./sys.ts";
 
@@ -34,11 +33,9 @@ const reseed = 0x5207;
 
 /**
  * Stirs bytes into the kernel's pool and reseeds at once. A guest cloned from a memory image has
- * its twins' random state: without this all of them draw the same "random" numbers. `hex` is
- * checked already.
+ * its twins' random state: without this all of them draw the same "random" numbers.
  */
-export function addRandomness(hex: string): void {
-  const bytes = hexBytes(hex);
+export function addRandomness(bytes: Uint8Array): void {
   // struct rand_pool_info: bits counted, bytes, the bytes.
   const info = new Uint8Array(8 + bytes.length);
   const view = new DataView(info.buffer);

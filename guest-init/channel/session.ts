@@ -400,7 +400,7 @@ export class GuestSession implements Guest {
     const life = new AbortController();
     const context = { ...wires, limits: this.#limits, life: life.signal };
     const dialect = ours
-      ? ourDialect(context)
+      ? ourDialect(context, identity.features)
       : new HyperstartDialect(context, this.#podState(booted));
     const up: Up = { kind: "up", wires, identity, dialect, life };
     this.#state = up;

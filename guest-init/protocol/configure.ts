@@ -11,6 +11,7 @@ export const extensionCodes = {
   placeFile: 103,
   preload: 104,
   mountShare: 105,
+  steps: 106,
   startMain: 110,
   followMain: 111,
   signalMain: 112,
@@ -41,6 +42,7 @@ export const extensionCodes = {
  * process, and keeps the end of its output. `containers`: it runs containers alongside it.
  * `preload`: it reads what a program's start will read.
  * `shares`: it obeys MOUNTSHARE.
+ * `steps`: it obeys STEPS.
  * `container-limits`: it limits each of them, and says what they use.
  * `container-processes`: they may share processes and have filters, and the agent's program
  * connects to ports of the guest's loopback and changes settings of its kernel.
@@ -55,6 +57,7 @@ export const agentFeatures = {
   shares: "shares",
   containers: "containers",
   preload: "preload",
+  steps: "steps",
   containerLimits: "container-limits",
   containerProcesses: "container-processes",
 } as const;

@@ -4,6 +4,7 @@ import type { Ack } from "../../../linux/rtnetlink/ack.ts";
 import { addAddress, deleteAddress } from "../../../linux/rtnetlink/address.ts";
 import { type NewRoute, addRoute, replaceRoute } from "../../../linux/rtnetlink/route-requests.ts";
 import type { Route } from "../../../linux/rtnetlink/route.ts";
+import { type Change, hearMulticast } from "../../network/changes.ts";
 import { given } from "../../protocol/fields.ts";
 import {
   type AddressSetup,
@@ -13,10 +14,8 @@ import {
   parseRouteSetup,
 } from "../../protocol/network-messages.ts";
 import { writeInto } from "../files.ts";
-import { hearMulticast } from "./ipv6.ts";
 import type { Links } from "./links.ts";
 import { keepLoopback } from "./loopback.ts";
-import type { Change } from "./netlink.ts";
 import { renameLink } from "./rename.ts";
 import { type Reply, done } from "../reply.ts";
 import { sys } from "../sys.ts";

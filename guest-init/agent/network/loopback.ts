@@ -1,9 +1,10 @@
 import { addAddress, deleteAddress } from "../../../linux/rtnetlink/address.ts";
 import { changeLink } from "../../../linux/rtnetlink/links/link-requests.ts";
 import type { LinkState } from "../../../linux/rtnetlink/links/link.ts";
+import type { Change } from "../../network/changes.ts";
 import type { GuestConfig } from "../../protocol/configure.ts";
 import type { Links } from "./links.ts";
-import type { Change, Netlink } from "./netlink.ts";
+import type { Netlink } from "./netlink.ts";
 import { loopbackAddresses } from "./observe.ts";
 
 /** Addresses of `lo` alongside the machine's own, when some are named. */

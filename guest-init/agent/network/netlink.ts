@@ -29,6 +29,7 @@ import { RTM_NEWLINK } from "../../../linux/rtnetlink/constants.ts";
 import { getRoutes } from "../../../linux/rtnetlink/route-requests.ts";
 import { type Route, parseRoute } from "../../../linux/rtnetlink/route.ts";
 import type { Scope } from "../../../linux/rtnetlink/scope.ts";
+import type { Change } from "../../network/changes.ts";
 import { joinBytes } from "../../protocol/bytes.ts";
 import { netlinkSocket } from "../devices.ts";
 import { pollEvent, sys } from "../sys.ts";
@@ -40,8 +41,9 @@ const solNetlink = 270;
  * 6.1).
  */
 const options = [10, 11, 12] as const;
-/** Two dumps' datagrams of at most 32 KiB (netlink_dump, Linux 6.1). */
-const bufferSize = 65536;
+/** Of a list, bytes (netlink_dump, Linux 6.1). */
+const datagramMax = 32768;
+const bufferSize = 2 * datagramMax;
 /** RT_TABLE_MAIN. */
 const mainTable = 254;
 /** How often a list is asked for again because it changed while it was read. */
@@ -55,12 +57,6 @@ const batch = 64;
 const allLinks = getLinks();
 const allAddresses = getAddresses();
 const mainRoutes = getRoutes({ table: mainTable });
-
-/** A request that changes something, and the error names that are as good as success. */
-export interface Change {
-  readonly request: Request;
-  readonly fine?: readonly string[];
-}
 
 /**
  * Requests to rtnetlink, answered before the call returns: the kernel does the work inside send(2).
@@ -128,6 +124,21 @@ export class Netlink {
     for (let at = 0; at < requests.length; at += batch)
       acks.push(...this.#ask(requests.slice(at, at + batch), object));
     return acks;
+  }
+
+  /**
+   * Sends requests that the host has encoded, the last of which may be a list, and answers all that
+   * the kernel sends back.
+   */
+  passOn(requests: Uint8Array): Uint8Array {
+    let count = sys.exchange(this.#fd, requests, this.#buffer);
+    const parts = [this.#copy(count ?? 0)];
+    // The rest of a long list: a datagram more would not have had room.
+    while (count !== undefined && count > bufferSize - datagramMax) {
+      count = sys.receiveAll(this.#fd, this.#buffer);
+      if (count !== undefined) parts.push(this.#copy(count));
+    }
+    return parts.length === 1 ? (parts[0] as Uint8Array) : joinBytes(parts);
   }
 
   /** Does one request; these error names count as success. Answers whether it was one of them. */

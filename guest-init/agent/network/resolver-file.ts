@@ -20,11 +20,21 @@ export function setResolver(dns: ResolverWords): string | undefined {
       field: "dns",
     });
   const text = renderResolver(dns);
-  if (forContainers()) {
-    makeDirectories(hyperDirectory);
-    replaceFile(`${hyperDirectory}/resolv.conf`, encodeUtf8(text));
-  }
+  writeForContainers(encodeUtf8(text));
   return readText(file) === text && !isLink() ? undefined : writeResolver(text);
+}
+
+/** Throws where `setResolver` would look for another way. */
+export function replaceResolver(text: string): void {
+  const content = encodeUtf8(text);
+  writeForContainers(content);
+  replaceFile(file, content);
+}
+
+function writeForContainers(content: Uint8Array): void {
+  if (!forContainers()) return;
+  makeDirectories(hyperDirectory);
+  replaceFile(`${hyperDirectory}/resolv.conf`, content);
 }
 
 /**

@@ -8,6 +8,15 @@ import * as network from "../../../guest-init/protocol/network-messages.ts";
 import * as pod from "../../../guest-init/protocol/pod-messages.ts";
 import * as process from "../../../guest-init/protocol/process-messages.ts";
 import * as replies from "../../../guest-init/protocol/replies.ts";
+import * as steps from "../../../guest-init/protocol/steps.ts";
+import { configurationOf, parkedNicOf } from "../../../guest-init/channel/parked.ts";
+import {
+  park,
+  podConfig,
+  rehearsal,
+  resultOf,
+  shownParked,
+} from "../../unit/guest-init/channel/fixtures/parked.ts";
 import { choosing, chosen, json, type Target, utf8, valueOf } from "../engine/target.ts";
 
 const folder = "guest-init/protocol";
@@ -458,7 +467,60 @@ const podMessages: Target = {
   ]),
 };
 
+const stepMessages: Target = {
+  name: "step-messages",
+  files: [`${folder}/steps.ts`],
+  except: ["bodyOf", "encodeSteps", "encodeStepResults"],
+  seeds: [
+    chosen(
+      0,
+      steps.encodeSteps([
+        { kind: "entropy", bytes: Uint8Array.of(1, 2) },
+        { kind: "clock", ms: 1_700_000_000_000 },
+        { kind: "clock" },
+        { kind: "hostname", name: "web" },
+        { kind: "resolver", text: "nameserver 10.0.0.1\n" },
+        { kind: "write-file", path: "/proc/sys/x", text: "1" },
+        { kind: "read-file", path: "/etc/resolv.conf" },
+        { kind: "netlink", requests: new Uint8Array(20) },
+        { kind: "packet", to: new Uint8Array(20), frame: new Uint8Array(42) },
+      ]),
+    ),
+    chosen(0, Uint8Array.of(0, 0, 0, 0x17, 0)),
+    chosen(0, Uint8Array.of(0, 0, 0, 0x14, 0x61)),
+    chosen(0, Uint8Array.of(0, 0, 0, 0x0f)),
+    chosen(0, Uint8Array.of(0, 0, 0, 0x12, 0)),
+    chosen(1, steps.encodeStepResults({ done: [Uint8Array.of(1), new Uint8Array(0)], errno: 0 })),
+    chosen(1, steps.encodeStepResults({ done: [], errno: 13 })),
+  ],
+  words: [],
+  run: choosing([
+    returning(steps.parseSteps, steps.encodeSteps),
+    returning(steps.parseStepResults, steps.encodeStepResults),
+  ]),
+};
+
+const nic = parkedNicOf(rehearsal, park, shownParked);
+const stepped = nic && configurationOf(podConfig, nic);
+const resultsAs = (hostname: string, refused?: number): Uint8Array =>
+  steps.encodeStepResults({
+    done: (stepped?.steps ?? []).map((step) => resultOf(step, hostname, refused)),
+    errno: 0,
+  });
+
+/** What a guest hands on as its kernel's, after it was sent steps. */
+const stepResults: Target = {
+  name: "step-results",
+  files: ["guest-init/channel/parked.ts"],
+  except: ["parkedNicOf", "configurationOf", "changesOf", "add", "netlinkStep"],
+  seeds: [resultsAs("pod"), resultsAs("x".repeat(256)), resultsAs("pod", 13)],
+  words: [],
+  run: (bytes) => void valueOf(refusals, () => stepped?.observed(steps.parseStepResults(bytes))),
+};
+
 export const guestMessages: readonly Target[] = [
+  stepMessages,
+  stepResults,
   extensionMessages,
   replyMessages,
   processMessages,

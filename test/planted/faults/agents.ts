@@ -1,6 +1,7 @@
 import type { Fault } from "../fault.ts";
 
 const exec = "test/unit/guest-init/channel/exec.test.ts";
+const parked = "test/unit/guest-init/channel/parked.test.ts";
 const noIpv6 = {
   file: "test/vm/daemon-ipv6.test.ts",
   title: "with no IPv6 on the network no path of IPv6 is left, not even link-locally",
@@ -8,6 +9,28 @@ const noIpv6 = {
 
 /** Programs in guests, and the agent. */
 export const agentsFaults: readonly Fault[] = [
+  {
+    kind: "escape",
+    name: "what a guest hands on as its kernel's answers is believed",
+    file: "guest-init/channel/parked.ts",
+    find: "return observed && parseObservedGuest(encodeObservedGuest(observed));",
+    put: "return void [parseObservedGuest, encodeObservedGuest] ?? observed;",
+    noticedBy: {
+      file: parked,
+      title: "answers of a hostile guest are judged as strictly as those of a message",
+    },
+  },
+  {
+    kind: "record",
+    name: "a machine of the pool becomes a pod without fresh randomness",
+    file: "guest-init/channel/parked.ts",
+    find: 'if (entropy !== undefined) steps.add({ kind: "entropy", bytes: hexBytes(entropy) });',
+    put: "void [entropy, hexBytes];",
+    noticedBy: {
+      file: parked,
+      title: "a guest that was parked is sent steps, randomness first, and its answers are read",
+    },
+  },
   {
     kind: "bound",
     name: "a program's unread output fills the memory",

@@ -4,8 +4,8 @@ import { parseIp, parseMac } from "../../../../core/address.ts";
 import {
   gratuitousArp,
   neighbourAdvertisement,
-} from "../../../../guest-init/agent/network/announce.ts";
-import { guestRoutes } from "../../../../guest-init/agent/network/observe.ts";
+} from "../../../../guest-init/network/announcement.ts";
+import { guestRoutes } from "../../../../guest-init/network/observed.ts";
 import { parseOptions } from "../../../../guest-init/agent/options.ts";
 import { environment } from "../../../../guest-init/agent/processes.ts";
 import { layerDisk, rootDisk } from "../../../../guest-init/agent/mounts/root-disk.ts";
