@@ -15,6 +15,8 @@ export interface ServiceSpec {
   readonly affinity?: "client";
   /** Absent: backends are not asked. */
   readonly check?: BackendCheck;
+  /** All hosts of the network's overlay serve it. Absent: this host alone. */
+  readonly scope?: "overlay";
 }
 
 /** How backends are asked whether they serve. */

@@ -43,7 +43,18 @@ export function validateService(
     ...(Object.keys(select).length === 0 ? {} : { select }),
     ...validateAffinity(spec.affinity),
     ...validateCheck(spec.check, ports),
+    ...validateScope(spec.scope),
   };
+}
+
+function validateScope(scope: string): Pick<ServiceSpec, "scope"> {
+  if (scope === "" || scope === "host") return {};
+  if (scope === "overlay") return { scope };
+  throw invalid(
+    "scope",
+    `A service has no scope "${printable(scope)}"`,
+    "Use overlay, host, or leave it out",
+  );
 }
 
 function validateAffinity(affinity: string): Pick<ServiceSpec, "affinity"> {

@@ -58,7 +58,7 @@ const planView = ({
 
 const serviceView = (service: ServiceNow): wire.Service => {
   const { name, network, addresses, ports, backends, select = {}, endpoints, notices } = service;
-  const { affinity = "", check } = service;
+  const { affinity = "", check, scope = "host", shared } = service;
   return create(wire.ServiceSchema, {
     name,
     network,
@@ -66,9 +66,11 @@ const serviceView = (service: ServiceNow): wire.Service => {
     ports: ports.map(({ protocol, port, target }) => ({ protocol, port, targetPort: target })),
     backends: backends.map((each) => ({ ...each })),
     select: { ...select },
-    endpoints: endpoints.map((each) => ({ ...each })),
+    endpoints: endpoints.map(({ host, ...each }) => ({ ...each, host: host?.name ?? "" })),
     notices: [...notices],
     affinity,
+    scope,
+    changedBy: shared?.host ?? "",
     ...(check && { check }),
   });
 };

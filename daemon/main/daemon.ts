@@ -175,12 +175,14 @@ export async function openDaemon(
               etcd: overlays.records,
               overlays,
               db,
+              services: node.services,
               journal: node.journal,
               clock: systemClock,
               log: logOf("overlay"),
             }),
           ),
         };
+  if (records.hostRecords === undefined) node.services.share(undefined);
   if (overlays !== undefined && records.hostRecords !== undefined)
     node.resolvers.reportOn(otherPods(overlays, records.hostRecords.remote));
 

@@ -47,6 +47,7 @@ export class OverlayHost implements AsyncDisposable {
       leases: (changes) => this.#onLeases(changes),
       drain: () => this.#drain(),
       refuse: (config) => this.#refuseOverlap(config),
+      reach: () => options.onChange(),
       damage: () => {
         this.#parts.endpoint.doubtCard();
         this.#program();
@@ -99,6 +100,11 @@ export class OverlayHost implements AsyncDisposable {
 
   get nodes(): readonly OverlayPeerView[] {
     return this.#parts.report.nodes;
+  }
+
+  /** Whether another host answered the last probe; undefined of one that is not probed. */
+  reaches(leaseKey: string): boolean | undefined {
+    return this.#parts.watch.of(leaseKey)?.reachable;
   }
 
   /** Nodes with the ends of other hosts' leases. While etcd is known to be away it is not asked. */

@@ -124,6 +124,10 @@ export class OverlayHosts implements OverlayControl, AsyncDisposable {
     return this.#host(name).nodes;
   }
 
+  reaches(name: string, leaseKey: string): boolean | undefined {
+    return this.#hosts.get(name)?.reaches(leaseKey);
+  }
+
   leasedNodes(name: string): Promise<readonly OverlayPeerView[]> {
     return this.#host(name).leasedNodes();
   }

@@ -75,6 +75,8 @@ export interface OverlayEvents {
   drain(): Promise<void>;
   /** Why the configuration's networks overlap what the host reaches already. */
   refuse(config: OverlayConfig): Promise<PodnetError | undefined>;
+  /** Another host can be reached, or not any more. */
+  reach(): void;
   /** The network card damages checksums. */
   damage(): void;
 }
@@ -154,7 +156,7 @@ export function openParts(options: OverlayHostOptions, on: OverlayEvents): Overl
       lease.departed(owners);
     },
   });
-  const watch = new TunnelWatch({ settings, log, onDamage: on.damage });
+  const watch = new TunnelWatch({ settings, log, onDamage: on.damage, onReach: on.reach });
   const { tunnels } = options.overlays;
   const ends = new LeaseEnds({ store: manager, clock });
   const seen = { lease, memory, heard, known, endpoint, others, kernel, leased, watch };

@@ -98,6 +98,11 @@ export interface OverlayControl {
    */
   nodes(name: string): readonly OverlayPeerView[];
   /**
+   * Whether another host answered the last probe, by the key of its lease in an overlay. Undefined
+   * of one that is not probed.
+   */
+  reaches(name: string, leaseKey: string): boolean | undefined;
+  /**
    * Returns the nodes with the ends of all leases that etcd reports. A missing end is not a
    * failure; the call takes seconds at most.
    */

@@ -12,6 +12,7 @@ export const queuePlaces = {
   "container-rules": "cni",
   policies: "policies",
   services: "services",
+  "overlay-services": "services",
   denials: "netlink",
   drift: "netlink",
   counters: "netlink",

@@ -11,6 +11,8 @@ import type { ServiceDefinition } from "./store.ts";
 
 /** A pod or container that runs, as far as services look at it. */
 export interface Candidate {
+  /** Of a pod of another host. */
+  readonly host?: RemoteHostOf;
   readonly kind: "pod" | "container";
   /** The pod's name; of a container what people call it. */
   readonly shown: string;
@@ -19,8 +21,16 @@ export interface Candidate {
   readonly addresses: readonly { readonly network: string; readonly ip: Ip }[];
 }
 
+/** Another host, by the id of its records and its name. */
+export interface RemoteHostOf {
+  readonly id: string;
+  readonly name: string;
+}
+
 /** A backend that is there. */
 export interface Endpoint {
+  /** Of a pod of another host. */
+  readonly host?: RemoteHostOf;
   readonly pod?: PodName;
   readonly container?: string;
   readonly address: Ip;
@@ -82,11 +92,14 @@ export function endpointsOf(
       each.pod === undefined ? [] : [[each.pod as string, each] as const],
     ),
   );
-  const inside = candidates.flatMap(({ kind, shown, labels, addresses: all }): Endpoint[] => {
+  const inside = candidates.flatMap(({ kind, host, shown, labels, addresses: all }): Endpoint[] => {
     const given = kind === "pod" ? named.get(shown) : undefined;
     if (given === undefined && !hasLabels(labels, select)) return [];
     const { weight = 1, port } = given ?? {};
-    const who = kind === "pod" ? { pod: shown as PodName } : { container: shown };
+    const who = {
+      ...(host && { host }),
+      ...(kind === "pod" ? { pod: shown as PodName } : { container: shown }),
+    };
     return all
       .filter((each) => each.network === network && families.has(familyOf(each.ip)))
       .map(({ ip }) => ({ ...who, address: ip, weight, ...(port !== undefined && { port }) }));
@@ -149,7 +162,22 @@ export const checkedPort = (
 
 /** What of a service is not as its user may expect, a sentence each. Pure. */
 export function noticesOf(
-  { name, backends, select, network }: ServiceDefinition,
+  definition: ServiceDefinition,
+  endpoints: readonly Endpoint[],
+  networks: readonly NetworkDefinition[],
+  overlay?: string,
+): readonly string[] {
+  const { name, backends, select, scope } = definition;
+  const leadsToPods = select !== undefined || backends.some(({ pod }) => pod !== undefined);
+  const alone =
+    overlay !== undefined && scope === undefined && leadsToPods
+      ? [`"${name}" is of this host alone: pods of other hosts are no backends of it`]
+      : [];
+  return [...alone, ...noticesOfBackends(definition, endpoints, networks)];
+}
+
+function noticesOfBackends(
+  { name, backends, select, network, check }: ServiceDefinition,
   endpoints: readonly Endpoint[],
   networks: readonly NetworkDefinition[],
 ): readonly string[] {
@@ -157,8 +185,13 @@ export function noticesOf(
   if (own === undefined)
     return [`There is no network "${network}" any more: nothing reaches "${name}"`];
   if (endpoints.some(isServing)) return [];
+  const all = "they get connections all the same";
   if (endpoints.some(({ weight }) => weight > 0))
-    return [`All backends of "${name}" fail its check: they get connections all the same`];
+    return [
+      check === undefined
+        ? `The hosts of all backends of "${name}" do not answer: ${all}`
+        : `All backends of "${name}" fail its check: ${all}`,
+    ];
   const refused = `connections to it are refused`;
   if (own.isolated)
     return [`Pods of isolated network "${network}" are no backends of "${name}": ${refused}`];

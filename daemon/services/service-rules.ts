@@ -63,6 +63,11 @@ export class ServiceRules implements AsyncDisposable {
     this.#queue.add("rules", () => this.#write());
   }
 
+  /** Writes them soon if they are to be others than they were. */
+  look(): void {
+    this.#queue.add("rules", () => this.#writeChanged(), gatherMs);
+  }
+
   /** Follows the pods there are, from now on. */
   start(): void {
     this.request();
@@ -88,17 +93,18 @@ export class ServiceRules implements AsyncDisposable {
     this.#written = desired;
   }
 
+  async #writeChanged(): Promise<void> {
+    if (isDeepStrictEqual(this.#parts.desired(), this.#written)) return;
+    await this.#write();
+  }
+
   /** An event of any pod may have changed an address, a label or whether it runs. */
   async #follow(): Promise<void> {
-    const { journal, log, desired, hasAny } = this.#parts;
+    const { journal, log, hasAny } = this.#parts;
     const { signal } = this.#ended;
-    const write = async (): Promise<void> => {
-      if (!isDeepStrictEqual(desired(), this.#written)) await this.#write();
-    };
     while (!signal.aborted) {
       try {
-        for await (const _event of journal.watch(journal.newest, signal))
-          if (hasAny()) this.#queue.add("rules", write, gatherMs);
+        for await (const _event of journal.watch(journal.newest, signal)) if (hasAny()) this.look();
       } catch (thrown) {
         // One that fell too far behind finds in the rows what it has missed.
         if (!isPodnetError(thrown, "EVENTS_LOST")) {

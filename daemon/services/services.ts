@@ -29,6 +29,8 @@ import { type Checked, HealthChecks, type HealthChecksParts } from "./health/hea
 import { unasked } from "./health/verdict.ts";
 import { planService } from "./plan-service.ts";
 import { ServiceRules } from "./service-rules.ts";
+import type { RecordsChange, SharingHosts } from "./shared/hosts.ts";
+import { OverlayServices } from "./shared/overlay-services.ts";
 import {
   deleteService,
   deleteServices,
@@ -69,6 +71,7 @@ export class Services implements AsyncDisposable {
   readonly #health: HealthChecks;
   /** By name: what is undone must not be what another call has changed since. */
   readonly #changes = new KeyedLock<string>();
+  readonly #overlay: OverlayServices;
 
   constructor(parts: ServicesParts) {
     this.#parts = parts;
@@ -79,13 +82,54 @@ export class Services implements AsyncDisposable {
       log,
       desired: () => this.desired(),
       hasAny: () => hasServices(db),
-      written: () => this.#health.follow(this.#checked()),
+      written: () => {
+        this.#health.follow(this.#checked());
+        this.#publishHealth();
+      },
     });
     this.#health = new HealthChecks({
       log,
-      changed: () => this.#rules.request(),
+      changed: () => {
+        this.#rules.request();
+        this.#publishHealth();
+      },
       ...(parts.probe && { probe: parts.probe }),
     });
+    this.#overlay = new OverlayServices({
+      db,
+      log,
+      changes: this.#changes,
+      find: (name) => getService(db, name),
+      list: () => listServices(db),
+      plan: async (spec, before) => this.#planFor(spec, before, await this.#overlaps()),
+      keep: (definition) => {
+        journal.transact("follow service", () => putService(db, definition, parts.clock.now()));
+        this.#rules.request();
+      },
+      drop: (name) => {
+        journal.transact("drop service", () => deleteService(db, name));
+        this.#rules.request();
+      },
+      look: () => this.#rules.look(),
+    });
+  }
+
+  /**
+   * Serves the services of an overlay's hosts, and shares this host's with them, from now on.
+   * Without hosts those that were shared are no more.
+   */
+  share(hosts: SharingHosts | undefined): void {
+    this.#overlay.share(hosts);
+  }
+
+  /** Records of other hosts have changed, or this host's part in an overlay. */
+  othersChanged(change?: RecordsChange): void {
+    this.#overlay.othersChanged(change);
+  }
+
+  /** The services of an overlay's hosts that this one does not serve, a line each. */
+  get troubles(): readonly string[] {
+    return this.#overlay.troubles;
   }
 
   /** All, by name. */
@@ -118,8 +162,15 @@ export class Services implements AsyncDisposable {
     const { db } = this.#parts;
     const overlaps = await this.#overlaps();
     return this.#changes.run(spec.name, async () => {
-      const definition = this.#plan(spec, true, overlaps);
-      await this.#store("service", definition, () => deleteService(db, definition.name));
+      const planned = this.#plan(spec, true, overlaps);
+      const shares = planned.scope === "overlay";
+      const definition = shares ? await this.#publish(planned, undefined) : planned;
+      await this.#store("service", definition, () => deleteService(db, definition.name)).catch(
+        async (thrown: unknown) => {
+          if (shares) await this.#unpublish(() => this.#overlay.withdraw(definition));
+          throw thrown;
+        },
+      );
       return this.#now(definition);
     });
   }
@@ -141,21 +192,51 @@ export class Services implements AsyncDisposable {
   ): Promise<ServiceNow> {
     const { db, clock } = this.#parts;
     return this.#changes.run(name, async () => {
-      const before = this.#find(name);
-      const definition = plan(before);
-      await this.#store("update service", definition, () => {
-        // (Unless `forget` has taken all away meanwhile.)
-        if (getService(db, before.name) !== undefined) putService(db, before, clock.now());
-      });
-      return this.#now(definition);
+      for (let tries = 1; ; tries++) {
+        const before = this.#find(name);
+        const planned = plan(before);
+        const shares = before.shared !== undefined;
+        const definition = shares ? await this.#overlay.publish(planned, before) : planned;
+        // (Another host was faster: what it has made of the service is changed.)
+        if (definition === undefined && tries < mostTries) continue;
+        if (definition === undefined) throw changing(name);
+        await this.#store("update service", definition, () => {
+          // (Unless `forget` has taken all away meanwhile.)
+          if (getService(db, before.name) !== undefined) putService(db, before, clock.now());
+        }).catch(async (thrown: unknown) => {
+          if (shares) await this.#unpublish(() => this.#overlay.publish(before, definition));
+          throw thrown;
+        });
+        return this.#now(definition);
+      }
     });
+  }
+
+  async #publish(
+    planned: ServiceDefinition,
+    before: ServiceDefinition | undefined,
+  ): Promise<ServiceDefinition> {
+    const definition = await this.#overlay.publish(planned, before);
+    if (definition === undefined) throw changing(planned.name);
+    return definition;
+  }
+
+  /** Takes back what etcd has been given. What fails leaves the change to the overlay's hosts. */
+  async #unpublish(undo: () => Promise<unknown>): Promise<void> {
+    try {
+      await undo();
+    } catch (err) {
+      this.#parts.log.warn({ err }, "Failed to undo the change of a service in etcd");
+    }
   }
 
   /** Whether there was one. What an earlier change could not do is tried again in either case. */
   delete(name: string): Promise<boolean> {
     const { db, journal } = this.#parts;
     return this.#changes.run(name, async () => {
-      const existed = getService(db, name) !== undefined;
+      const row = getService(db, name);
+      const existed = row !== undefined;
+      if (row?.shared !== undefined) await this.#overlay.withdraw(row);
       if (existed) journal.transact("delete service", () => deleteService(db, name));
       else if (!this.#rules.failed) return false;
       await this.#rules.write();
@@ -166,6 +247,7 @@ export class Services implements AsyncDisposable {
   /** Writes the rules, after a network has changed. */
   async changed(): Promise<void> {
     if (hasServices(this.#parts.db)) await this.#rules.write();
+    this.#overlay.othersChanged();
   }
 
   /** Forgets all services; their rules go with everything else. */
@@ -200,6 +282,7 @@ export class Services implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#overlay[Symbol.asyncDispose]();
     await this.#rules[Symbol.asyncDispose]();
     this.#health[Symbol.dispose]();
   }
@@ -217,22 +300,70 @@ export class Services implements AsyncDisposable {
   #now(definition: ServiceDefinition, candidates = listCandidates(this.#parts.db)): ServiceNow {
     const networks = this.#parts.networks.list();
     const endpoints = this.#endpointsOf(definition, candidates, networks);
-    return { ...definition, endpoints, notices: noticesOf(definition, endpoints, networks) };
+    const overlay = this.#overlay.hosts?.overlayOf(definition.network);
+    const notices = noticesOf(definition, endpoints, networks, overlay);
+    return { ...definition, endpoints, notices };
   }
 
   /** The backends that are there, with what is known of their health. */
   #endpointsOf(
     definition: ServiceDefinition,
-    ...around: [readonly Candidate[], readonly NetworkDefinition[]]
+    local: readonly Candidate[],
+    networks: readonly NetworkDefinition[],
   ): readonly Endpoint[] {
-    const endpoints = endpointsOf(definition, ...around);
-    if (definition.check === undefined) return endpoints;
+    const candidates = this.#overlay.candidatesOf(definition, local);
+    const endpoints = endpointsOf(definition, candidates, networks);
+    const { check, network } = definition;
+    if (check === undefined && endpoints.every(({ host }) => host === undefined)) return endpoints;
+    const silent = new Map<string, boolean>();
+    const isSilent = (host: string): boolean => {
+      const known = silent.get(host) ?? this.#overlay.hosts?.isSilent(host, network) ?? false;
+      silent.set(host, known);
+      return known;
+    };
     return endpoints.map((each): Endpoint => {
       const [checked] = checkedOf(definition, each);
+      if (each.host !== undefined && isSilent(each.host.id))
+        return { ...each, health: "unhealthy", healthReason: "its host does not answer" };
+      if (check === undefined) return each;
+      if (each.host !== undefined) return this.#remoteHealth(each, each.host.id, checked);
       const { asked, healthy, why } = (checked && this.#health.of(checked)) ?? unasked;
       const health = healthy ? (asked ? "healthy" : "unknown") : "unhealthy";
       return { ...each, health, ...(why !== undefined && { healthReason: why }) };
     });
+  }
+
+  /** Each host asks its own pods, and says what it found. */
+  #remoteHealth(endpoint: Endpoint, host: string, checked: Checked | undefined): Endpoint {
+    const said = checked && this.#overlay.hosts?.healthOf(host, checked);
+    if (said === undefined) return { ...endpoint, health: "unknown" };
+    return said.healthy
+      ? { ...endpoint, health: "healthy" }
+      : { ...endpoint, health: "unhealthy", healthReason: said.why };
+  }
+
+  /** Publishes to the other hosts which pods of this one do not serve. */
+  #publishHealth(): void {
+    const { hosts } = this.#overlay;
+    if (hosts === undefined) return;
+    const { db, networks } = this.#parts;
+    const shared = listServices(db).filter(
+      ({ shared: mark, check }) => mark !== undefined && check !== undefined,
+    );
+    if (shared.length === 0) return hosts.publishHealth(undefined);
+    const [candidates, all] = [listCandidates(db), networks.list()];
+    const pods = candidates.filter(({ kind }) => kind === "pod");
+    const unhealthy = shared.flatMap((service) =>
+      endpointsOf(service, pods, all).flatMap((each) =>
+        (each.pod === undefined ? [] : checkedOf(service, each)).flatMap((checked) => {
+          const verdict = this.#health.of(checked);
+          if (verdict === undefined || verdict.healthy) return [];
+          const { address, port } = checked;
+          return [{ service: service.name, address, port, why: verdict.why ?? "" }];
+        }),
+      ),
+    );
+    hosts.publishHealth(unhealthy);
   }
 
   /** The backends that are to be asked. */
@@ -242,12 +373,14 @@ export class Services implements AsyncDisposable {
     if (some.length === 0) return [];
     const [candidates, all] = [listCandidates(db), networks.list()];
     return some.flatMap((service) =>
-      endpointsOf(service, candidates, all).flatMap((each) => checkedOf(service, each)),
+      endpointsOf(service, this.#overlay.candidatesOf(service, candidates), all)
+        .filter(({ host }) => host === undefined)
+        .flatMap((each) => checkedOf(service, each)),
     );
   }
 
   #plan(spec: ServiceSpec, isNew: boolean, overlaps: readonly Overlap[]): ServiceDefinition {
-    const { db, config, networks } = this.#parts;
+    const { db, config } = this.#parts;
     if (config.disableIptables)
       throw new PodnetError("UNSUPPORTED", "Services need rules, which disable_iptables forbids", {
         hint: "Remove disable_iptables from podnetd's configuration, and restart it",
@@ -265,9 +398,27 @@ export class Services implements AsyncDisposable {
         field: "network",
         hint: "Leave it out, or make another service",
       });
+    if (before !== undefined && spec.scope !== undefined && before.shared === undefined)
+      throw new PodnetError("INVALID_ARGUMENT", "A service of one host stays one of this host", {
+        field: "scope",
+        hint: `Delete it, and make it with the overlay's scope: podnet service delete ${before.name}`,
+      });
+    return this.#planFor(
+      before?.shared === undefined ? spec : { ...spec, scope: "overlay" },
+      before,
+      overlaps,
+    );
+  }
+
+  #planFor(
+    spec: ServiceSpec,
+    before: ServiceDefinition | undefined,
+    overlaps: readonly Overlap[],
+  ): ServiceDefinition {
+    const { db, config, networks } = this.#parts;
     return planService(spec, before, {
       networks: networks.list(),
-      others: all.filter(({ name }) => name !== spec.name),
+      others: listServices(db).filter(({ name }) => name !== spec.name),
       cidrs: config.serviceCidrs,
       overlaps,
       holderOf: (address) => this.#holderOf(address),
@@ -306,6 +457,14 @@ export class Services implements AsyncDisposable {
     }
   }
 }
+
+/** Times that a change is tried while other hosts change the same service. */
+const mostTries = 5;
+
+const changing = (name: string): PodnetError =>
+  new PodnetError("ETCD_FAILED", `Other hosts change service "${name}" at the same time`, {
+    hint: "Look at what it is now, and try again: podnet service inspect",
+  });
 
 /** A backend as it is asked; none of a service without a check. */
 const checkedOf = (service: ServiceDefinition, endpoint: Endpoint): readonly Checked[] => {

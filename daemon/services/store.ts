@@ -7,6 +7,18 @@ import { integer, parseJson, type Row, text } from "../store/rows.ts";
 export interface ServiceDefinition extends Omit<ServiceSpec, "ports"> {
   readonly ports: readonly ServicePortDefinition[];
   readonly backends: readonly BackendSpec[];
+  /** With the scope of an overlay: which definition of etcd's it is. */
+  readonly shared?: SharedMark;
+}
+
+export interface SharedMark {
+  readonly overlay: string;
+  /** Name of the host that changed it last. */
+  readonly host: string;
+  /** Of its last change in etcd; a number of 64 bits. */
+  readonly revision: string;
+  /** Which etcd has it, likewise. */
+  readonly cluster: string;
 }
 
 export interface ServicePortDefinition extends ServicePortSpec {

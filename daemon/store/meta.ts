@@ -11,6 +11,8 @@ export type MetaKey =
   | "firewall"
   | "names_told"
   | "cni_installed"
+  /** Pods of other hosts that were backends of services, for a start without etcd. */
+  | "remote_backends"
   | `overlay ${string}`
   | `peers of ${string}`;
 

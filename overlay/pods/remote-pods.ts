@@ -31,7 +31,7 @@ export class RemotePods {
   readonly #prefix: OwnPrefix;
   readonly #self: HostId;
   readonly #held = new Map<string, Held>();
-  readonly #names = new Map<HostId, string>();
+  readonly #hosts = new Map<HostId, HostRecord>();
   /** Hosts by the keys of their leases. */
   readonly #leases = new Map<string, HostId>();
   readonly #byName = new Index();
@@ -61,6 +61,14 @@ export class RemotePods {
     return first && addressesOn(first, overlay);
   }
 
+  /** The pods that run on an overlay, with their addresses on it: paused ones do not. */
+  runningOn(overlay: string): readonly { readonly pod: RemotePod; readonly ips: readonly Ip[] }[] {
+    return this.list()
+      .filter(({ state }) => state === "running")
+      .map((pod) => ({ pod, ips: addressesOn(pod, overlay) }))
+      .filter(({ ips }) => ips.length > 0);
+  }
+
   /** The pod that runs on an overlay with an address. */
   nameAt(overlay: string, ip: Ip): RemotePod["name"] | undefined {
     return this.#running(this.#byAddress.get(`${overlay} ${ip}`))[0]?.name;
@@ -69,7 +77,12 @@ export class RemotePods {
   /** The name of the host that has a lease. */
   hostOf(leaseKey: string): string | undefined {
     const host = this.#leases.get(leaseKey);
-    return host === undefined ? undefined : this.#names.get(host);
+    return host === undefined ? undefined : this.#hosts.get(host)?.name;
+  }
+
+  /** The keys of a host's leases, as it says. */
+  leasesOf(host: HostId): readonly string[] {
+    return this.#hosts.get(host)?.leases ?? [];
   }
 
   /** Sets all records: others are removed. */
@@ -98,6 +111,8 @@ export class RemotePods {
   #read(key: string, text: string): Held | undefined {
     const at = parseRecordKey(this.#prefix, key);
     if (at === undefined) return { kind: "skipped" };
+    // (`SharedServices` reads the others.)
+    if (at.kind !== "host" && at.kind !== "pod") return undefined;
     if (at.host === this.#self) return undefined;
     const { host } = at;
     if (at.kind === "host") {
@@ -116,8 +131,8 @@ export class RemotePods {
         break;
       case "host": {
         const { host, record } = held;
-        if (by === 1) this.#names.set(host, record.name);
-        else this.#names.delete(host);
+        if (by === 1) this.#hosts.set(host, record);
+        else this.#hosts.delete(host);
         for (const lease of record.leases)
           if (by === 1) this.#leases.set(lease, host);
           else if (this.#leases.get(lease) === host) this.#leases.delete(lease);
@@ -144,7 +159,7 @@ export class RemotePods {
   }
 
   #podOf(host: HostId, record: PodRecord): RemotePod {
-    return { ...record, host, hostname: this.#names.get(host) ?? host.slice(9) };
+    return { ...record, host, hostname: this.#hosts.get(host)?.name ?? host.slice(9) };
   }
 }
 

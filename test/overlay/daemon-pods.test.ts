@@ -72,6 +72,12 @@ async function create(host: OverlayLabHost, name: string): Promise<void> {
 
 const all = (host: OverlayLabHost) => clientOf(host).pods.list({ allHosts: true });
 
+/** The name by which other hosts know a host. */
+async function hostname(host: OverlayLabHost): Promise<string> {
+  const { nodes } = await clientOf(host).overlays.listNodes({});
+  return nodes.find(({ self }) => self)?.name ?? "";
+}
+
 /** A subnet that no host has. */
 async function freeSubnet(): Promise<string> {
   const taken = new Set((await lab.leases()).keys());
@@ -132,6 +138,65 @@ test.serial(
       (await runIn(two, "db", "nslookup", "web.default.podnet")).includes(`Address: ${web}\n`),
     );
     t.regex(await runIn(one, "web", "nslookup", "missing.podnet"), /NXDOMAIN/);
+  },
+);
+
+test.serial(
+  "a service of the overlay: made on one host, served on both, by its name",
+  async (t) => {
+    t.timeout(120_000);
+    const answers = (text: string) =>
+      ["sh", "-c", `while true; do echo ${text} | nc -l -p 5432; done >/dev/null 2>&1 &`] as const;
+    for (const [host, pod] of [
+      [one, "web"],
+      [two, "db"],
+    ] as const)
+      await runIn(host, pod, ...answers(`from ${pod}`));
+    const made = await clientOf(one).services.create({
+      spec: { name: "sql", ports: [{ port: 5432 }], backends: [{ pod: "db" }], scope: "overlay" },
+    });
+    t.like(made.service?.endpoints[0], { pod: "db", host: await hostname(two) });
+    const served = await until("the other host to serve it", async () => {
+      const { services } = await clientOf(two).services.list({});
+      return services.find(({ name }) => name === "sql");
+    });
+    t.deepEqual(served.addresses, made.service?.addresses);
+    t.like(served.endpoints[0], { pod: "db", host: "" });
+    // Through the tunnel from the one, on the bridge of the other, and by the same name on both.
+    const asks = ["sh", "-c", "nc -w 9 sql.service.podnet 5432 </dev/null"];
+    const hears = async (host: OverlayLabHost, pod: string, what: string): Promise<void> => {
+      let heard = "";
+      await until(
+        `${pod} to hear "${what}"`,
+        async () => (heard = await runIn(host, pod, ...asks)).trim() === what,
+        30_000,
+        () => heard,
+      );
+    };
+    await hears(one, "web", "from db");
+    await hears(two, "db", "from db");
+    await clientOf(two).services.changeBackends({
+      name: "sql",
+      set: [{ pod: "web" }],
+      remove: ["db"],
+    });
+    await hears(two, "db", "from web");
+    await hears(one, "web", "from web");
+    await t.throwsAsync(
+      clientOf(two).services.create({
+        spec: { name: "sql", ports: [{ port: 1 }], scope: "overlay" },
+      }),
+      { code: "NAME_IN_USE" },
+    );
+    t.regex(
+      await two.podnetd.podnet("service", "inspect", "sql"),
+      /Scope +overlay, changed last by/,
+    );
+    t.true((await clientOf(two).services.delete({ name: "sql" })).existed);
+    await until(
+      "its end",
+      async () => (await clientOf(one).services.list({})).services.length === 0,
+    );
   },
 );
 

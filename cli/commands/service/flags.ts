@@ -20,6 +20,7 @@ export interface ServiceFlags {
   readonly select?: readonly string[];
   readonly affinity?: string;
   readonly check?: string;
+  readonly scope?: string;
 }
 
 export interface ChangeFlags extends ServiceFlags {
@@ -58,7 +59,7 @@ const backendsOf = (texts: readonly string[] = []) =>
 export const specOf = (
   name: string,
   network: string | undefined,
-  { address = [], port, backend, select = [], affinity = "", check }: ServiceFlags,
+  { address = [], port, backend, select = [], affinity = "", check, scope = "" }: ServiceFlags,
 ): ServiceSpec =>
   create(ServiceSpecSchema, {
     name,
@@ -69,6 +70,7 @@ export const specOf = (
     select: parsePairs("--select", select),
     affinity: affinityOf(affinity),
     ...checkOf(check),
+    scope,
   });
 
 const checkOf = (text = "none") =>

@@ -23,7 +23,8 @@ Examples:
   podnet service create web --port 80:8080 --select app=web
   podnet service create db --port 5432 --backend db1=3 --backend db2
   podnet service create api --port 80:8080 --select app=api --check /healthz,interval=5
-  podnet service create ext --port 443 --backend 192.0.2.10 --backend 192.0.2.11`;
+  podnet service create ext --port 443 --backend 192.0.2.10 --backend 192.0.2.11
+  podnet service create db --port 5432 --select app=db --scope overlay`;
 
 const updateExamples = `
 What is not named stays as it is; none empties a list. Connections that exist stay with their
@@ -88,6 +89,7 @@ function addCreate(group: Command, context: Context): void {
   addServiceFlags(addOutput(group.command("create").description("make a service")))
     .argument("<name>", "a DNS label, unique on the node")
     .option("--network <name>", "the network of its pods and clients; default the default network")
+    .option("--scope <host|overlay>", "overlay: every host of the network's overlay serves it")
     .option("--plan", "check it and show its rules; nothing changes")
     .addHelpText("after", createExamples)
     .action(async (name: string, options: CreateOptions) => {

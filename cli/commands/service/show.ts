@@ -40,10 +40,12 @@ export async function printService(
   if (output !== "table")
     return printDocument(io, output, document("Service", toPlain(ServiceSchema, service)));
   const { name, network, addresses, ports, select, affinity, check, endpoints, notices } = service;
+  const { scope, changedBy } = service;
   const labels = Object.entries(select).map(([key, value]) => `${key}=${value}`);
   const rows = [
     ["Name", name],
     ["Network", network],
+    ...(scope === "overlay" ? [["Scope", `overlay, changed last by host ${changedBy}`]] : []),
     ["Address", addresses.join(", ")],
     ["Ports", ports.map(portText).join(", ")],
     ["Selects", labels.join(", ") || "nothing"],
@@ -83,9 +85,9 @@ const checkText = ({ path, port, intervalS, timeoutS, rise, fall }: BackendCheck
 };
 
 function endpointText(endpoint: ServiceEndpoint): string {
-  const { pod, container, address, weight, port, health, healthReason } = endpoint;
+  const { pod, container, address, weight, port, health, healthReason, host } = endpoint;
   const at = port === 0 ? address : `${address} port ${port}`;
-  const who = pod || container;
+  const who = [pod || container, ...(host === "" ? [] : [`on ${host}`])].join(" ");
   const why = healthReason === "" ? "" : ` (${healthReason})`;
   const state = health === "" ? "" : `, ${health}${why}`;
   return `${who === "" ? at : `${who} (${at})`}, weight ${weight}${state}`;

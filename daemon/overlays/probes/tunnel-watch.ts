@@ -27,6 +27,8 @@ export interface TunnelWatchOptions {
    * (`VxlanBackend.txChecksum: false`).
    */
   readonly onDamage: () => void;
+  /** Called when another host can be reached, or not any more. */
+  readonly onReach?: () => void;
   /** Default: the host's own sockets. */
   readonly ask?: AskEcho;
   readonly askRefusal?: AskRefusal;
@@ -195,6 +197,7 @@ export class TunnelWatch implements Disposable {
     // One line for each peer is for debugging: there are thousands of peers.
     this.#options.log.debug({ peer: key, reachable }, "A host of the overlay was probed");
     this.#reach.changed();
+    this.#options.onReach?.();
     if (address !== undefined) this.#try(address);
   }
 

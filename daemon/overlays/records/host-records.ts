@@ -7,7 +7,13 @@ import type { Etcd } from "../../../etcd/etcd.ts";
 import { follow, type Followed } from "../../../etcd/follow.ts";
 import type { Log } from "../../../linux/log.ts";
 import type { OwnPrefix } from "../../../overlay/flannel/prefix.ts";
-import { type HostId, hostKey, parseRecordKey, podKey } from "../../../overlay/pods/keys.ts";
+import {
+  healthKey,
+  type HostId,
+  hostKey,
+  parseRecordKey,
+  podKey,
+} from "../../../overlay/pods/keys.ts";
 import {
   type HostRecord,
   hostRecordText,
@@ -17,6 +23,7 @@ import {
 import type { OwnerId } from "../../../overlay/owner.ts";
 import { HostPresence } from "../../../overlay/pods/presence.ts";
 import { RemotePods } from "../../../overlay/pods/remote-pods.ts";
+import { SharedServices } from "../../../overlay/pods/shared-services.ts";
 import { WorkQueue } from "../../reconcile/work-queue.ts";
 import { OwnRecords } from "./own-records.ts";
 import { unreadTexts } from "../trouble-text.ts";
@@ -41,8 +48,18 @@ export interface HostRecordsParts {
    * Called with the hosts that have a record when this set changes; undefined if it is not known.
    */
   readonly onPresent?: (owners: ReadonlySet<OwnerId> | undefined) => void;
+  /** Called after other hosts' records have changed. */
+  readonly onOthers?: (change: OthersChange) => void;
   /** How long records outlast a silent host, in seconds. Default: 300. */
   readonly ttlSeconds?: number;
+}
+
+/** What has changed of other hosts' records. */
+export interface OthersChange {
+  /** Some of them are about services. */
+  readonly services: boolean;
+  /** etcd has lost its data, or is as it was before: what it lacks may have been lost. */
+  readonly lost: boolean;
 }
 
 /** The time between two writes, in milliseconds: changes in between are written together. */
@@ -58,14 +75,15 @@ const callMs = 5000;
  */
 export class HostRecords implements AsyncDisposable {
   readonly remote: RemotePods;
+  readonly services: SharedServices;
   readonly #parts: HostRecordsParts;
   readonly #own: OwnRecords;
   readonly #presence: HostPresence;
   readonly #stop = new AbortController();
   readonly #ttlMs: number;
   #tasks: Promise<unknown> = Promise.resolve();
-  /** Whether the records in etcd were listed. */
-  #listed = false;
+  /** Which etcd has listed its records, and up to which revision; undefined before that. */
+  #listed: { readonly cluster: bigint; readonly revision: bigint } | undefined;
   /** Since when etcd has not been heard, wall time. */
   #staleSince: number | undefined;
   #lease: { readonly id: bigint; readonly renewAt: number } | undefined;
@@ -89,7 +107,16 @@ export class HostRecords implements AsyncDisposable {
     });
     this.remote = new RemotePods(prefix, host);
     this.#presence = new HostPresence(prefix);
-    this.#own = new OwnRecords((key) => parseRecordKey(prefix, key)?.host === host);
+    this.#own = new OwnRecords((key) => {
+      const at = parseRecordKey(prefix, key);
+      return at !== undefined && "host" in at && at.host === host;
+    });
+    this.services = new SharedServices(prefix, host);
+  }
+
+  /** Which etcd has listed its records, and up to which revision; undefined before that. */
+  get listed(): { readonly cluster: bigint; readonly revision: bigint } | undefined {
+    return this.#listed;
   }
 
   /** For how long etcd has not been heard, milliseconds; undefined while it is. */
@@ -126,8 +153,9 @@ export class HostRecords implements AsyncDisposable {
     const texts = new Map(
       pods().map((pod) => [podKey(prefix, host, pod.id), podRecordText(pod)] as const),
     );
+    const others: readonly string[] = [hostKey(prefix, host), healthKey(prefix, host)];
     for (const key of this.#own.wanted)
-      if (key !== hostKey(prefix, host) && !texts.has(key)) this.#own.want(key, undefined);
+      if (!others.includes(key) && !texts.has(key)) this.#own.want(key, undefined);
     for (const [key, text] of texts) this.#own.want(key, text);
     this.#touch();
   }
@@ -137,6 +165,12 @@ export class HostRecords implements AsyncDisposable {
     const record = pod(id);
     const text = record && podRecordText(record);
     if (this.#own.want(podKey(prefix, host, id), text)) this.#touch();
+  }
+
+  /** Publishes what this host knows of the health of its backends; undefined: nothing. */
+  healthChanged(text: string | undefined): void {
+    const { prefix, host } = this.#parts;
+    if (this.#own.want(healthKey(prefix, host), text)) this.#touch();
   }
 
   /** Takes this host's records away at once: it is not to be here any more. */
@@ -161,7 +195,7 @@ export class HostRecords implements AsyncDisposable {
   /** Something is not as it should be, or may not: it is written soon, or after the backoff. */
   #touch(): void {
     const { host, clock } = this.#parts;
-    if (!this.#listed || this.#queue.condition(host).status === "degraded") return;
+    if (this.#listed === undefined || this.#queue.condition(host).status === "degraded") return;
     this.#writeIn(Math.max(0, this.#wroteMs + pauseMs - clock.monotonic()));
   }
 
@@ -177,24 +211,43 @@ export class HostRecords implements AsyncDisposable {
   }
 
   #take(followed: Followed): void {
+    const { onOthers = () => {} } = this.#parts;
     this.#notePresence(followed);
     this.#staleSince = followed.kind === "stale" ? followed.since : undefined;
     this.#unread = followed.kind === "stale" ? followed.reason : undefined;
     if (followed.kind === "snapshot") {
-      this.#own.listed(followed.kvs);
-      this.remote.replace(followed.kvs.map(({ key, value }) => ({ key, text: decodeUtf8(value) })));
-      this.#listed = true;
+      const { cluster, revision, kvs } = followed;
+      const texts = kvs.map((kv) => ({ ...kv, text: decodeUtf8(kv.value) }));
+      this.#own.listed(kvs);
+      this.remote.replace(texts);
+      this.services.clear();
+      for (const { key, text, modRevision } of texts) this.services.put(key, text, modRevision);
+      const before = this.#listed;
+      this.#listed = { cluster, revision };
       this.#touch();
-    } else if (followed.kind === "changes")
+      const isOlder = before !== undefined && revision < before.revision;
+      onOthers({ services: true, lost: isOlder || (before?.cluster ?? cluster) !== cluster });
+    } else if (followed.kind === "changes") {
+      let services = false;
       for (const event of followed.events) {
         const { key, modRevision } = event.kind === "put" ? event.kv : event;
         const kv = event.kind === "put" ? event.kv : undefined;
-        if (kv === undefined) this.remote.delete(key);
-        else this.remote.put({ key, text: decodeUtf8(kv.value) });
+        const text = kv && decodeUtf8(kv.value);
+        if (text === undefined) this.remote.delete(key);
+        else this.remote.put({ key, text });
+        const shared =
+          text === undefined
+            ? this.services.delete(key)
+            : this.services.put(key, text, modRevision);
+        services ||= shared;
         // Another program has changed one of this host's records.
         if (this.#own.changed({ key, modRevision, ...(kv === undefined ? {} : { kv }) }))
           this.#touch();
       }
+      if (this.#listed !== undefined)
+        this.#listed = { ...this.#listed, revision: followed.revision };
+      onOthers({ services, lost: false });
+    }
   }
 
   #notePresence(followed: Followed): void {

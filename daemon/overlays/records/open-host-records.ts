@@ -15,6 +15,8 @@ import type { PodRow } from "../../pods/store/pod-row.ts";
 import { HostRecords } from "./host-records.ts";
 import { ownerId } from "./owner-id.ts";
 import { podRecordOf } from "./pod-record.ts";
+import { SharedHosts } from "./shared-hosts.ts";
+import type { Services } from "../../services/services.ts";
 import type { OverlayView } from "../view.ts";
 
 export interface HostRecordsSources {
@@ -24,19 +26,25 @@ export interface HostRecordsSources {
   readonly etcd: Etcd;
   readonly overlays: {
     list(): readonly OverlayView[];
+    reaches(name: string, leaseKey: string): boolean | undefined;
     onChange: () => void;
     recordTroubles: () => readonly string[];
     present(owners: ReadonlySet<OwnerId> | undefined): void;
   };
   readonly db: Database;
+  readonly services: Services;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** Starts publishing this host's pods to other hosts, from the database and after each change. */
+/**
+ * Starts publishing this host's pods to other hosts, from the database and after each change, and
+ * sharing services with them.
+ */
 export function openHostRecords(sources: HostRecordsSources): HostRecords {
-  const { config, prefix, etcd, overlays, db, journal, clock, log } = sources;
+  const { config, etcd, overlays, db, services, journal, clock, log } = sources;
+  const prefix = recordsPrefix(sources.prefix);
   const recordOf = (row: PodRow): PodRecord => {
     const all = overlays.list();
     return podRecordOf(
@@ -46,12 +54,13 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
   };
   const records = new HostRecords({
     etcd,
-    prefix: recordsPrefix(prefix),
+    prefix,
     host: hostIdOf(ownerId(config.stateDir), hostname()),
     clock,
     random: Math.random,
     log,
     onPresent: (owners) => overlays.present(owners),
+    onOthers: (change) => services.othersChanged(change),
     self: () => ({
       name: hostname(),
       leases: overlays.list().flatMap(({ leaseKey }) => leaseKey ?? []),
@@ -62,8 +71,12 @@ export function openHostRecords(sources: HostRecordsSources): HostRecords {
       return row && recordOf(row);
     },
   });
-  overlays.onChange = () => records.hostChanged();
-  overlays.recordTroubles = () => records.troubles;
+  overlays.onChange = () => {
+    records.hostChanged();
+    services.othersChanged();
+  };
+  overlays.recordTroubles = () => [...records.troubles, ...services.troubles];
+  services.share(new SharedHosts({ etcd, prefix, overlays, records }));
   records.start((ended) => followJournal(records, { journal, log, ended }));
   return records;
 }

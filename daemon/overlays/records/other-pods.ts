@@ -1,8 +1,8 @@
-import { contains, type Ip } from "../../../core/address.ts";
 import type { NetworkName } from "../../../core/names.ts";
 import type { RemotePods } from "../../../overlay/pods/remote-pods.ts";
 import type { OtherHosts } from "../../dns/zone.ts";
 import type { OverlayControl, OverlayView } from "../view.ts";
+import { isElsewhere } from "./shared-hosts.ts";
 
 /**
  * Pods of other hosts by name and address, as far as they are on an overlay that a network of this
@@ -19,24 +19,14 @@ export function otherPods(
     addressesOf(network, pod) {
       const overlay = overlayOf(network);
       const addresses = overlay && remote.addressesOf(overlay.name, pod);
-      const believed = addresses?.filter((ip) => isElsewhere(ip, overlay));
+      const believed = overlay && addresses?.filter((ip) => isElsewhere(ip, overlay));
       return believed?.length === 0 ? undefined : believed;
     },
     nameAt(network, ip) {
       const overlay = overlayOf(network);
-      return isElsewhere(ip, overlay) ? remote.nameAt(overlay.name, ip) : undefined;
+      return overlay !== undefined && isElsewhere(ip, overlay)
+        ? remote.nameAt(overlay.name, ip)
+        : undefined;
     },
   };
-}
-
-/**
- * Whether an address can be a pod's of another host: of the overlay, and not of what this host has
- * of it.
- */
-function isElsewhere(ip: Ip, overlay: OverlayView | undefined): overlay is OverlayView {
-  return (
-    overlay !== undefined &&
-    overlay.networks.some((network) => contains(network, ip)) &&
-    !overlay.subnets.some((subnet) => contains(subnet, ip))
-  );
 }

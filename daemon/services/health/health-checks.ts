@@ -1,13 +1,14 @@
 import type { BackendCheck } from "../../../api/service-spec.ts";
 import type { Ip } from "../../../core/address.ts";
 import { guard, guarded } from "../../../core/guard.ts";
+import type { ServiceName } from "../../../core/names.ts";
 import type { Log } from "../../../linux/log.ts";
 import { probe as ask, type ProbeTarget } from "./probe.ts";
 import { judge, unasked, type Verdict } from "./verdict.ts";
 
 /** A backend that is to be asked. */
 export interface Checked {
-  readonly service: string;
+  readonly service: ServiceName;
   readonly address: Ip;
   readonly port: number;
   readonly check: BackendCheck;

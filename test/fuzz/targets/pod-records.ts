@@ -4,8 +4,11 @@ import { parsePrefix } from "../../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../../overlay/owner.ts";
 import {
   hostIdOf,
+  healthKey,
   hostKey,
   parseRecordKey,
+  type RecordKey,
+  serviceKey,
   podKey,
   recordsPrefix,
 } from "../../../overlay/pods/keys.ts";
@@ -51,9 +54,23 @@ function key(bytes: Uint8Array): void {
   const text = textOf(bytes);
   const read = parseRecordKey(prefix, text);
   if (read === undefined) return;
-  const { host } = read;
-  const again = read.kind === "host" ? hostKey(prefix, host) : podKey(prefix, host, read.pod);
-  deepStrictEqual(again, text);
+  const again = keyAgain(read);
+  if (again !== undefined) deepStrictEqual(again, text);
+}
+
+function keyAgain(read: RecordKey): string | undefined {
+  switch (read.kind) {
+    case "host":
+      return hostKey(prefix, read.host);
+    case "pod":
+      return podKey(prefix, read.host, read.pod);
+    case "health":
+      return healthKey(prefix, read.host);
+    case "service":
+      return serviceKey(prefix, read.service);
+    case "service-address":
+      return undefined;
+  }
 }
 
 const record = {

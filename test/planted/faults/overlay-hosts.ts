@@ -27,9 +27,9 @@ export const overlayHostsFaults: readonly Fault[] = [
   {
     kind: "access",
     name: "another host reports pods in this host's own subnet",
-    file: "daemon/overlays/records/other-pods.ts",
-    find: "!overlay.subnets.some((subnet) => contains(subnet, ip))",
-    put: "!overlay.subnets.some((subnet) => subnet === ip)",
+    file: "daemon/overlays/records/shared-hosts.ts",
+    find: "!subnets.some((subnet) => contains(subnet, ip))",
+    put: "!subnets.some((subnet) => subnet === ip)",
     noticedBy: answered,
   },
   {

@@ -1,5 +1,6 @@
 import type { Fault } from "../fault.ts";
 
+const shared = "test/overlay/shared-services.test.ts";
 const unit = "test/unit/daemon/services/plan-service.test.ts";
 const health = "test/unit/daemon/services/health.test.ts";
 const kernel = "test/kernel/services.test.ts";
@@ -25,6 +26,39 @@ export const servicesFaults: readonly Fault[] = [
     find: "if (against >= (good ? rise : fall))",
     put: "if (against >= rise)",
     noticedBy: { file: health, title: "so many answers in a row turn a verdict, and no fewer" },
+  },
+  {
+    kind: "record",
+    name: "a damaged definition of the overlay takes its service away",
+    file: "daemon/services/shared/overlay-services.ts",
+    find: "this.#refuse(name, thrown.message);",
+    put: "drop(name);",
+    noticedBy: {
+      file: shared,
+      title: "damaged and hostile definitions are refused; what was served before goes on",
+    },
+  },
+  {
+    kind: "record",
+    name: "an etcd that lost its data deletes the services of all hosts",
+    file: "daemon/services/shared/overlay-services.ts",
+    find: "if (isOther ? there === undefined : BigInt(shared.revision) > known.revision)",
+    put: "if (known.revision < 0n)",
+    noticedBy: {
+      file: shared,
+      title: "an etcd that lost its data is given the services again, and no deleted one",
+    },
+  },
+  {
+    kind: "lock",
+    name: "two hosts give two services one address",
+    file: "daemon/overlays/records/shared-hosts.ts",
+    find: "...fresh.map((address): Compare => {",
+    put: "...fresh.slice(9).map((address): Compare => {",
+    noticedBy: {
+      file: shared,
+      title: "two hosts make one name at once: one is refused, and hears who has it",
+    },
   },
   {
     kind: "undo",

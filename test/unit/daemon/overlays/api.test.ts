@@ -68,6 +68,7 @@ const scripted = (script: Script): OverlayControl => ({
     return script.troubles;
   },
   nodes: () => [],
+  reaches: () => undefined,
   leasedNodes: () =>
     Promise.resolve([
       {

@@ -2,6 +2,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import test, { type ExecutionContext } from "ava";
 import type { BackendCheck } from "../../../../api/service-spec.ts";
 import type { Ip } from "../../../../core/address.ts";
+import type { ServiceName } from "../../../../core/names.ts";
 import { openLog } from "../../../../linux/log.ts";
 import { type Checked, HealthChecks } from "../../../../daemon/services/health/health-checks.ts";
 import { probe } from "../../../../daemon/services/health/probe.ts";
@@ -141,7 +142,7 @@ test("so many answers in a row turn a verdict, and no fewer", (t) => {
 
 const check: BackendCheck = { intervalS: 1, timeoutS: 1, rise: 1, fall: 1 };
 const checked = (port: number, more: Partial<BackendCheck> = {}): Checked => ({
-  service: "web",
+  service: "web" as ServiceName,
   address: loopback,
   port,
   check: { ...check, ...more },
