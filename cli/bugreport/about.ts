@@ -20,5 +20,6 @@ of authorisation; consoles and disks of guests. "[redacted]" stands in their pla
 and hosts, labels, addresses and paths are in. A secret that looks like none can be: read the files
 before you send them.
 
-What can be replayed: the doctor's checks, with host.json. Pods, plans and events are to read.
+A maintainer makes the networks, the pods and their states again on a simulated host, in a checkout
+of podnet: scripts/node test/sim/replay-report.ts REPORT.tar.gz. Events and the log are to read.
 `;

@@ -102,33 +102,28 @@ export class Simulation {
   /** How often others have changed what is ours. */
   #changes = 0;
 
-  constructor(seed: number, time: VirtualTime, plant?: Plant) {
+  /** `flags` take the place of the configuration that is drawn. */
+  constructor(
+    seed: number,
+    time: VirtualTime,
+    plant?: Plant,
+    flags: Readonly<Record<string, string>> = {},
+  ) {
     this.seed = seed;
     this.time = time;
-    this.world = new World(seed, time);
+    this.world = new World(seed, time, flags);
     this.foreign = foreignState(this.world);
     this.#plant = plant;
     this.#policies = new PolicyWatch(this.world);
   }
 
-  async run(): Promise<Outcome> {
-    using world = this.world;
-    const { random } = world;
+  /** Runs a history to its end: one that is drawn, or what `history` does. */
+  async run(history = () => this.#drawn()): Promise<Outcome> {
+    using _world = this.world;
     try {
       this.#start();
-      await this.#converged();
-      const actions = new Actions(this);
-      for (let phases = 1 + random.below(3); phases > 0; phases--) {
-        this.weather = random.pick([calm, fair, fair, foul, deadly]);
-        this.#phase = this.weather;
-        world.trouble = random.pick([0, 0.1, 0.4]);
-        const lengthMs = random.pick([500, 5000, 30_000]);
-        this.note(`phase of ${lengthMs} ms, ${JSON.stringify(this.weather)}`);
-        for (let left = 2 + random.below(10); left > 0; left--)
-          this.time.after(random.next() * lengthMs, () => actions.any());
-        await this.#pass(lengthMs);
-        await this.#quiet();
-      }
+      await this.converged();
+      await history();
       await this.#end();
     } catch (thrown) {
       if (!(thrown instanceof Violation)) this.#violation ??= `thrown: ${stackOf(thrown)}`;
@@ -139,6 +134,23 @@ export class Simulation {
     const hash = createHash("sha256").update(this.trace.join("\n")).digest("hex").slice(0, 16);
     const { seed, trace } = this;
     return { seed, steps: trace.length, hash, trace, violation: this.#violation };
+  }
+
+  async #drawn(): Promise<void> {
+    const { world } = this;
+    const { random } = world;
+    const actions = new Actions(this);
+    for (let phases = 1 + random.below(3); phases > 0; phases--) {
+      this.weather = random.pick([calm, fair, fair, foul, deadly]);
+      this.#phase = this.weather;
+      world.trouble = random.pick([0, 0.1, 0.4]);
+      const lengthMs = random.pick([500, 5000, 30_000]);
+      this.note(`phase of ${lengthMs} ms, ${JSON.stringify(this.weather)}`);
+      for (let left = 2 + random.below(10); left > 0; left--)
+        this.time.after(random.next() * lengthMs, () => actions.any());
+      await this.#pass(lengthMs);
+      await this.quiet();
+    }
   }
 
   note(line: string): void {
@@ -351,7 +363,7 @@ export class Simulation {
   }
 
   /** A daemon is there and no caller waits for it. */
-  #converged(): Promise<void> {
+  converged(): Promise<void> {
     return this.#until(() => this.node !== undefined && this.pending.size === 0);
   }
 
@@ -359,15 +371,15 @@ export class Simulation {
    * Lets everything come to rest, starts the daemon anew, and compares all there is with all that
    * should be.
    */
-  async #quiet(): Promise<void> {
+  async quiet(): Promise<void> {
     const { world } = this;
     this.weather = calm;
     world.trouble = 0;
     for (const machine of world.machines.all) machine.deaf = false;
-    await this.#converged();
+    await this.converged();
     // Longer than any wait of the program: what goes on after a caller was answered has ended.
     await this.#pass(120_000);
-    await this.#converged();
+    await this.converged();
     await this.#poolAtRest();
     this.checkBooks();
     this.#checkUnrestarted();
@@ -375,7 +387,7 @@ export class Simulation {
       if (world.random.chance(0.5)) this.kill();
       else this.restart();
       await this.#until(() => this.node === undefined);
-      await this.#converged();
+      await this.converged();
       await this.#pass(1000);
       await this.#poolAtRest();
     }
@@ -491,7 +503,7 @@ export class Simulation {
       this.call(`policy delete ${name}`, async () => {
         await node.policies.delete(name).catch((thrown: unknown) => failures.push(thrown));
       });
-    await this.#converged();
+    await this.converged();
     if (failures.length > 0) this.violated(`a calm delete fails: ${stackOf(failures[0])}`);
     this.call("down", async () => {
       node.pods.pool.rest();
@@ -504,7 +516,7 @@ export class Simulation {
         node.network.remove({ kind: "everything" }, AbortSignal.timeout(60_000)),
       );
     });
-    await this.#converged();
+    await this.converged();
     for (const found of remains(this.world, this.lost)) this.violated(found);
     if (node.pods.list().length + node.attachments.list().length > 0)
       this.violated("rows are left");

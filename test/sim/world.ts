@@ -44,7 +44,7 @@ export class World implements Disposable {
   trouble = 0;
   #boots = 1;
 
-  constructor(seed: number, time: VirtualTime) {
+  constructor(seed: number, time: VirtualTime, flags: Readonly<Record<string, string>> = {}) {
     this.random = new Random(seed);
     this.time = time;
     this.variant = this.random.chance(0.8) ? "nft" : "legacy";
@@ -61,7 +61,7 @@ export class World implements Disposable {
       mkdirSync(join(this.directory, name), { recursive: true });
     for (const name of ["vmlinux", "initrd"]) writeFileSync(join(this.directory, name), "x");
     const firewall = seed % 3 === 0 ? "nftables" : "iptables";
-    this.config = configOf(this.directory, firewall, seed % 4 === 1 ? "pool" : "cold");
+    this.config = configOf(this.directory, firewall, seed % 4 === 1 ? "pool" : "cold", flags);
   }
 
   get bootId(): string {
@@ -102,7 +102,12 @@ export class World implements Disposable {
   }
 }
 
-function configOf(directory: string, firewall: string, factory: string): Config {
+function configOf(
+  directory: string,
+  firewall: string,
+  factory: string,
+  more: Readonly<Record<string, string>>,
+): Config {
   const flags = new Map(
     Object.entries({
       firewall,
@@ -122,6 +127,7 @@ function configOf(directory: string, firewall: string, factory: string): Config 
       "image.initrd": join(directory, "initrd"),
       quarantine_s: "20",
       "timeouts.create_s": "90",
+      ...more,
     }),
   );
   return resolveConfig({ env: {}, flags, file: undefined, checkout: directory }).config;
