@@ -23,6 +23,7 @@ const kinds: Readonly<Record<EventKind, Kind>> = {
   attachment: Kind.ATTACHMENT,
   guard: Kind.GUARD,
   denial: Kind.DENIAL,
+  service: Kind.SERVICE,
 };
 
 /** Pods as they are, unless the caller goes on from a cursor, and every change after. */

@@ -9,8 +9,8 @@ import { type Row, integer, json, text } from "../store/rows.ts";
 export const eventLimit = 10_000;
 
 /**
- * Kinds of events for watchers. `drift` is not about a pod, `attachment` is about a container, and
- * `guard` and `denial` about either; all others are about a pod.
+ * Kinds of events for watchers. `drift` is not about a pod, `attachment` is about a container,
+ * `service` about a backend, and `guard` and `denial` about either; all others are about a pod.
  */
 export type EventKind =
   | "created"
@@ -20,7 +20,8 @@ export type EventKind =
   | "drift"
   | "attachment"
   | "guard"
-  | "denial";
+  | "denial"
+  | "service";
 
 /** Changes of the host by other programs. */
 export interface DriftData {

@@ -3,6 +3,8 @@ import type { Place } from "../../core/guard.ts";
 import type { NetworkName } from "../../core/names.ts";
 import type { ResolverCounts } from "../dns/resolver.ts";
 import type { Resolvers } from "../dns/resolvers.ts";
+import { serviceMetrics } from "../services/service-metrics.ts";
+import type { Services } from "../services/services.ts";
 import { overlayMetrics } from "../overlays/overlay-metrics.ts";
 import { type PodUsage, podMetrics } from "./pod-metrics.ts";
 import { classText } from "../config/pool.ts";
@@ -130,6 +132,10 @@ export class Metrics {
       },
     });
     this.#registry.registerMetric(gauge);
+  }
+
+  followServices(services: Pick<Services, "list" | "healthChanges">): void {
+    for (const metric of serviceMetrics(services)) this.#registry.registerMetric(metric);
   }
 
   /** Counts what the API refused or cut. */

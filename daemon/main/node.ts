@@ -284,6 +284,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     new Services({ db, config, network, networks, journal, clock, log: networkLog }),
   );
   services.start();
+  metrics.followServices(services);
   // Not before: who has published port 53 keeps it.
   await networks.answerNames();
   await networks.followServers();

@@ -26,6 +26,7 @@ import {
   noticesOf,
 } from "./endpoints.ts";
 import { type Checked, HealthChecks, type HealthChecksParts } from "./health/health-checks.ts";
+import { HealthJournal } from "./health/health-journal.ts";
 import { unasked } from "./health/verdict.ts";
 import { planService } from "./plan-service.ts";
 import { ServiceRules } from "./service-rules.ts";
@@ -69,6 +70,7 @@ export class Services implements AsyncDisposable {
   readonly #parts: ServicesParts;
   readonly #rules: ServiceRules;
   readonly #health: HealthChecks;
+  readonly #healthJournal: HealthJournal;
   /** By name: what is undone must not be what another call has changed since. */
   readonly #changes = new KeyedLock<string>();
   readonly #overlay: OverlayServices;
@@ -84,11 +86,14 @@ export class Services implements AsyncDisposable {
       hasAny: () => hasServices(db),
       written: () => {
         this.#health.follow(this.#checked());
+        this.#healthJournal.keep(new Set(listServices(db).map(({ name }) => name)));
         this.#publishHealth();
       },
     });
+    this.#healthJournal = new HealthJournal(parts);
     this.#health = new HealthChecks({
       log,
+      turned: (backend, verdict) => this.#healthJournal.turned(backend, verdict),
       changed: () => {
         this.#rules.request();
         this.#publishHealth();
@@ -130,6 +135,11 @@ export class Services implements AsyncDisposable {
   /** The services of an overlay's hosts that this one does not serve, a line each. */
   get troubles(): readonly string[] {
     return this.#overlay.troubles;
+  }
+
+  /** How often backends became healthy or unhealthy, since the start. */
+  get healthChanges(): HealthJournal["counts"] {
+    return this.#healthJournal.counts;
   }
 
   /** All, by name. */

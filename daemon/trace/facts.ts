@@ -37,6 +37,30 @@ export interface Published {
   readonly podPort: number;
 }
 
+/** A service that has an address, as packets of its network meet it. */
+export interface ServedAddress {
+  readonly name: string;
+  /** Each client stays with a backend. */
+  readonly sticky: boolean;
+  readonly ports: readonly ServedPort[];
+  /** Why it is not as its user may expect, a sentence each. */
+  readonly notices: readonly string[];
+}
+
+export interface ServedPort {
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** Backends that get new connections, in the family of the address. */
+  readonly backends: readonly ServedBackend[];
+}
+
+export interface ServedBackend {
+  readonly text: string;
+  readonly ip: Ip;
+  readonly port: number;
+  readonly weight: number;
+}
+
 /** The host that has an address of an overlay. */
 export interface RemoteHost {
   readonly overlay: string;
@@ -76,12 +100,17 @@ export interface TraceFacts {
     direction: "egress" | "ingress",
     flow: Flow,
   ) => Decision | undefined;
+  /** The service of a network that has an address. */
+  readonly serviceAt: (network: NetworkName, ip: Ip) => ServedAddress | undefined;
   readonly elsewhere: (ip: Ip) => RemoteHost | undefined;
 }
 
 /** One step of the way. The first that denies is the last. */
 export interface Step {
-  /** `route`, `guard`, `bridge`, `host`, `policy`, `relay`, `network`, `nat`, `overlay`, `end`. */
+  /**
+   * `route`, `guard`, `bridge`, `host`, `service`, `backend`, `policy`, `relay`, `network`, `nat`,
+   * `overlay`, `end`.
+   */
   readonly step: string;
   /** `unknown`: what comes here is not podnet's to decide. */
   readonly verdict: "pass" | "deny" | "unknown";

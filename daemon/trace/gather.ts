@@ -20,7 +20,8 @@ import type { PublishedPlan } from "../published/published-plan.ts";
 import type { Database } from "../store/database.ts";
 import { guestRoute } from "./guest-route.ts";
 import type { Sender } from "./sender.ts";
-import type { HostRoute, Peer, Published, RemoteHost, TraceFacts } from "./facts.ts";
+import type { HostRoute, Peer, Published, RemoteHost, ServedAddress, TraceFacts } from "./facts.ts";
+import type { Services } from "../services/services.ts";
 
 export interface TraceParts {
   readonly config: Pick<Config, "disableIptables" | "relayPort">;
@@ -35,6 +36,7 @@ export interface TraceParts {
       "bridgedPass" | "guardLacking" | "namesOf" | "traceFlow"
     >;
   };
+  readonly services: Pick<Services, "list" | "desired">;
   readonly netlink: Pick<Rtnetlink, "routesTo">;
   readonly overlays?: Pick<OverlayControl, "list" | "nodes">;
   readonly hostRecords?: { readonly remote: Pick<HostRecords["remote"], "nameAt"> };
@@ -55,7 +57,11 @@ interface Destination {
 export function destinationOf(
   text: string,
   sender: Sender,
-  { records, resolvers: { domain } }: Pick<TraceParts, "records" | "resolvers">,
+  {
+    records,
+    services,
+    resolvers: { domain },
+  }: Pick<TraceParts, "records" | "resolvers" | "services">,
 ): Destination {
   if (isIp(text)) return { ip: parseIp(text) };
   const name = canonicalName(text);
@@ -64,6 +70,11 @@ export function destinationOf(
   if (inside === undefined && name.includes(".")) return { name };
   const [pod = "", ...network] = (inside ?? name).split(".");
   const own = new Set(sender.interfaces.map((each) => each.network));
+  if (network.join(".") === "service") {
+    const named = services.list().find((each) => each.name === pod && own.has(each.network));
+    const [address] = named?.addresses ?? [];
+    if (address !== undefined) return { ip: address };
+  }
   const theirs = staying(records.find(pod).plan.interfaces)
     .filter((each) => network.length === 0 || each.network === network.join("."))
     .toSorted((a, b) => Number(own.has(b.network)) - Number(own.has(a.network)));
@@ -98,6 +109,7 @@ export async function gatherTrace(
     peerAt: (name, address) => peerAt(parts, name, address),
     publishedAt: (protocol, address, port) => publishedAt(parts, protocol, address, port),
     decide: (owner, direction, flow) => policies.decide(owner, direction, flow),
+    serviceAt: (name, address) => serviceAt(parts, name, address),
     elsewhere: (address) => elsewhere(parts, address),
   };
 }
@@ -184,6 +196,38 @@ function publishedAt(
 
 /** Whether the first stands for every address of the second's family. */
 const isEvery = (hostIp: Ip, ip: Ip): boolean => hostIp === (familyOf(ip) === 4 ? "0.0.0.0" : "::");
+
+/** The service of a network with an address, as its rules are to be. */
+function serviceAt(
+  { services }: Pick<TraceParts, "services">,
+  network: NetworkName,
+  ip: Ip,
+): ServedAddress | undefined {
+  const found = services
+    .desired()
+    .find((each) => each.network === network && each.addresses.includes(ip));
+  if (found === undefined) return undefined;
+  const { endpoints = [], notices = [] } =
+    services.list().find(({ name }) => name === found.name) ?? {};
+  const who = new Map(
+    endpoints.map(({ address, pod, container, host }) => {
+      const shown = pod === undefined ? container : `pod ${pod}`;
+      return [address, [shown ?? "", host && `on ${host.name}`].filter(Boolean).join(" ")];
+    }),
+  );
+  return {
+    name: found.name,
+    sticky: found.sticky === true,
+    notices,
+    ports: found.ports.map(({ protocol, port, backends }) => ({
+      protocol,
+      port,
+      backends: backends
+        .filter(({ address, weight }) => weight > 0 && familyOf(address) === familyOf(ip))
+        .map((each) => ({ ...each, ip: each.address, text: who.get(each.address) ?? "" })),
+    })),
+  };
+}
 
 /** The host of an overlay that has an address. */
 function elsewhere({ overlays, hostRecords }: TraceParts, ip: Ip): RemoteHost | undefined {

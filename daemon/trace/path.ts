@@ -3,9 +3,10 @@ import { metadata4, metadata6 } from "../../core/special-addresses.ts";
 import type { FragmentKey } from "../../network/model/desired.ts";
 import { type Decision, relayPorts } from "../../policy/decide.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
-import type { Asked, Peer, Step, TraceFacts } from "./facts.ts";
+import type { Asked, Peer, ServedBackend, Step, TraceFacts } from "./facts.ts";
 import { type GuestRoute, guestRoute } from "./guest-route.ts";
 import { hostServes } from "./host-serves.ts";
+import { towardService } from "./toward-service.ts";
 
 /** The path of a packet: its steps up to the first that denies, and what becomes of it. */
 export interface Trace {
@@ -130,6 +131,11 @@ function* throughHost(sent: Sent, facts: TraceFacts): Steps {
     yield* outside(sent, facts);
     return;
   }
+  const service = facts.firewall ? facts.serviceAt(network.name, ip) : undefined;
+  if (service !== undefined) {
+    yield* towardService(sent, service, (backend) => [...toBackend(sent, backend, facts)]);
+    return;
+  }
   const { hostRoute } = facts;
   if (hostRoute === undefined) {
     yield deny("host", "no route", "the host has no route there");
@@ -155,6 +161,17 @@ function* throughHost(sent: Sent, facts: TraceFacts): Steps {
     return;
   }
   yield* outside(sent, facts);
+}
+
+/** From a service to one of its backends: the kernel translates before it looks for a route. */
+function* toBackend(sent: Sent, { ip, port }: ServedBackend, facts: TraceFacts): Steps {
+  const translated = { ...sent, ip, port };
+  // (Of other hosts' pods an overlay has the address.)
+  if (subnetOf(ip, facts) === undefined || facts.elsewhere(ip) !== undefined) {
+    yield* outside(translated, { ...facts, hostRoute: undefined });
+    return;
+  }
+  yield* toPod(translated, ip, facts, false);
 }
 
 const isMetadata = (ip: Ip): boolean =>

@@ -9,6 +9,7 @@ const never = (): never => {
 export function metricsPage(): string {
   const metrics = new Metrics({ pods: never, pools: never });
   metrics.followAttachments(never);
+  metrics.followServices({ list: never, healthChanges: [] });
   metrics.followConnections(never);
   metrics.followDefects(never);
   metrics.followQueues(never);

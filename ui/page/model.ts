@@ -86,6 +86,7 @@ const kinds: Readonly<Partial<Record<Kind, string>>> = {
   [Kind.ATTACHMENT]: "container",
   [Kind.GUARD]: "guard",
   [Kind.DENIAL]: "denied",
+  [Kind.SERVICE]: "service",
 };
 
 /** The state and who shows it. Changes of one moment are shown together. */

@@ -28,6 +28,7 @@ const words: Readonly<Record<Kind, string>> = {
   [Kind.ATTACHMENT]: "cni",
   [Kind.GUARD]: "guard",
   [Kind.DENIAL]: "denied",
+  [Kind.SERVICE]: "service",
 };
 
 export function addWatch(program: Command, context: Context): void {

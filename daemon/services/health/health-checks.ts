@@ -17,6 +17,8 @@ export interface Checked {
 export interface HealthChecksParts {
   /** Called when a backend becomes healthy or unhealthy. */
   readonly changed: () => void;
+  /** Called with a backend that became healthy, or unhealthy, before `changed`. */
+  readonly turned?: (backend: Checked, verdict: Verdict) => void;
   readonly log: Pick<Log, "info">;
   /** Asks one; a real connection unless given. */
   readonly probe?: (target: ProbeTarget, signal: AbortSignal) => Promise<string | undefined>;
@@ -128,6 +130,7 @@ export class HealthChecks implements Disposable {
       { service, address, port, ...(why !== undefined && { why }) },
       healthy ? "A backend of a service is healthy" : "A backend of a service is unhealthy",
     );
+    this.#parts.turned?.(watched, verdict);
     this.#parts.changed();
   }
 }

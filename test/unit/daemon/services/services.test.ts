@@ -9,6 +9,9 @@ import { PodnetError } from "../../../../core/errors.ts";
 import type { IfName, NetworkName, ServiceName } from "../../../../core/names.ts";
 import type { NetworkDefinition } from "../../../../daemon/config/network-definition.ts";
 import { Journal } from "../../../../daemon/events/journal.ts";
+import { eventsOfKind } from "../../../../daemon/events/store.ts";
+import { HealthJournal } from "../../../../daemon/services/health/health-journal.ts";
+import { serviceMetrics } from "../../../../daemon/services/service-metrics.ts";
 import { Services, type ServicesParts } from "../../../../daemon/services/services.ts";
 import { Database } from "../../../../daemon/store/database.ts";
 import { openLog } from "../../../../linux/log.ts";
@@ -87,7 +90,8 @@ function open(t: ExecutionContext, overlap?: string, probe?: ServicesParts["prob
   });
   const backends = (name: string): readonly (string | undefined)[] =>
     services.get(name).backends.map(({ address }) => address);
-  return { services, host, backends };
+  const events = () => eventsOfKind(db, "service").map(({ data }) => data.text);
+  return { services, host, backends, events };
 }
 
 const refusal = new PodnetError("FIREWALL_FAILED", "The kernel has refused it", { hint: "None" });
@@ -218,9 +222,14 @@ test("a backend has no port of its own where the service has several, however it
 
 test("a backend that fails its check gets no connections, unless all do", async (t) => {
   const ill = new Set<string>();
-  const { services, host } = open(t, undefined, async ({ address }) =>
+  const { services, host, events } = open(t, undefined, async ({ address }) =>
     ill.has(address) ? "it answered with status 503" : undefined,
   );
+  const metric = async (health: string): Promise<number | undefined> => {
+    const [gauge] = serviceMetrics(services);
+    const found = await gauge?.get();
+    return found?.values.find(({ labels }) => labels["health"] === health)?.value;
+  };
   const weights = (): string =>
     host.rules[0]?.ports[0]?.backends.map(({ weight }) => weight).join(" ") ?? "";
   const become = async (wanted: string): Promise<void> => {
@@ -241,6 +250,10 @@ test("a backend that fails its check gets no connections, unless all do", async 
   t.is(first?.health, "unhealthy");
   t.is(first?.healthReason, "it answered with status 503");
   t.is(first?.weight, 1, "as asked for");
+  t.deepEqual(events(), [
+    'Backend 192.0.2.1 port 80 of service "web" is unhealthy: it answered with status 503',
+  ]);
+  t.is(await metric("unhealthy"), 1);
   t.deepEqual(services.get("web").notices, []);
   ill.add("192.0.2.2");
   await become("1 1");
@@ -250,6 +263,44 @@ test("a backend that fails its check gets no connections, unless all do", async 
     await new Promise((resolve) => setTimeout(resolve, 20));
   t.is(weights(), "1 1");
   t.deepEqual(services.get("web").notices, []);
+  t.is(events().length, 4);
+  t.is(await metric("healthy"), 2);
+  t.deepEqual(
+    services.healthChanges.map(({ healthy, count }) => [healthy, count]),
+    [
+      [false, 2],
+      [true, 2],
+    ],
+  );
   const { check: _, ...unchecked } = asked;
   t.is((await services.update(unchecked)).endpoints[0]?.health, undefined);
+});
+
+test("backends that turn again and again make no more than 60 events a minute", (t) => {
+  let now = 0;
+  const texts: string[] = [];
+  const turns = new HealthJournal({
+    clock: { monotonic: () => now },
+    journal: { emit: ({ data }) => texts.push(data?.text ?? "") },
+  });
+  const check = { intervalS: 1, timeoutS: 1, rise: 1, fall: 1 };
+  const backend = { service: "web" as ServiceName, address: "192.0.2.1" as Ip, port: 80, check };
+  const turn = (times: number): void => {
+    for (let i = 0; i < times; i++)
+      turns.turned(backend, { healthy: i % 2 === 1, asked: true, against: 0 });
+  };
+  turn(500);
+  t.is(texts.length, 60);
+  now = 59_999;
+  turn(2);
+  t.is(texts.length, 60);
+  now = 60_000;
+  turn(2);
+  t.is(texts.length, 62);
+  t.is(
+    turns.counts.reduce((sum, { count }) => sum + count, 0),
+    504,
+  );
+  turns.keep(new Set());
+  t.deepEqual(turns.counts, []);
 });

@@ -42,6 +42,7 @@ const facts = (more: Partial<TraceFacts> = {}): TraceFacts => ({
   peerAt: () => undefined,
   publishedAt: () => undefined,
   decide: () => undefined,
+  serviceAt: () => undefined,
   elsewhere: () => undefined,
   ...more,
 });
@@ -152,4 +153,73 @@ test("a guest takes the longest prefix, then the lowest metric", (t) => {
   const source = "10.1.0.2" as Ip;
   const routes = [{ destination, gateway: "10.1.0.1" as Ip, interface: "eth0", source }];
   t.is(by("203.0.113.1", { ...two, routes }), "eth0");
+});
+
+const served = (...backends: readonly (readonly [string, number])[]): Partial<TraceFacts> => ({
+  serviceAt: (network, ip) =>
+    network === here.name && ip === "10.73.0.9"
+      ? {
+          name: "shop",
+          sticky: false,
+          notices: backends.length === 0 ? ["No backend runs"] : [],
+          ports: [
+            {
+              protocol: "tcp",
+              port: 80,
+              backends: backends.map(([ip, weight]) => ({
+                text: `pod at ${ip}`,
+                ip: ip as Ip,
+                port: 8080,
+                weight,
+              })),
+            },
+          ],
+        }
+      : undefined,
+  peerAt: () => peer,
+});
+const texts = (known: Partial<TraceFacts>, port = 80): string[] => {
+  const asked = { sender: podSender(plan), ip: "10.73.0.9" as Ip, protocol: "tcp" as const, port };
+  const { steps, verdict } = tracePath(asked, facts(known));
+  return [
+    ...steps
+      .filter(({ step }) => step === "service" || step === "backend")
+      .map((each) => `${each.verdict} ${each.text}`),
+    verdict,
+  ];
+};
+
+test("to a service: which backends it chooses among, and what decides about each", (t) => {
+  t.deepEqual(texts(served(["10.1.0.7", 1])), [
+    "pass service shop leads 80/tcp to its one backend",
+    "pass pod at 10.1.0.7, 10.1.0.7 port 8080",
+    "allow",
+  ]);
+  t.deepEqual(said(plan, "10.73.0.9", { ...served(["10.1.0.7", 1]), ...denies }, 80), [
+    "service pass shop",
+    "policy pass p/egress",
+    "policy deny p/ingress",
+    "deny",
+  ]);
+  const two = served(["10.1.0.7", 3], ["192.0.2.7", 1]);
+  t.deepEqual(texts(two), [
+    "pass service shop leads 80/tcp to one of 2 backends, by chance",
+    "pass pod at 10.1.0.7, 10.1.0.7 port 8080, 75 %: has reached pod db",
+    "pass pod at 192.0.2.7, 192.0.2.7 port 8080, 25 %: has left this host",
+    "allow",
+  ]);
+  // A policy of one backend's: the next connection may meet the other.
+  const some = texts({ ...two, ...denies });
+  t.regex(some[1] ?? "", /^unknown .*denied:.*\(p\/ingress\)/);
+  t.is(some.at(-1), "unknown");
+  const both = texts({ ...served(["10.1.0.7", 1], ["10.1.0.8", 1]), ...denies });
+  t.deepEqual(both.slice(-2), ["deny every backend of shop is denied", "deny"]);
+});
+
+test("to a service that does not serve this, or has no backend: refused, and why", (t) => {
+  t.deepEqual(texts(served(["10.1.0.7", 1]), 81), [
+    "deny service shop does not have 81/tcp, and refuses it: it has 80/tcp",
+    "deny",
+  ]);
+  t.deepEqual(texts(served()), ["deny No backend runs", "deny"]);
 });
