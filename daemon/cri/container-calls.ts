@@ -165,7 +165,5 @@ export function containerCalls(
 
     checkpointContainer: cannot("checkpoint a container"),
     updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
-    listMetricDescriptors: cannot("describe metrics by this interface; GET /metrics has them"),
-    listPodSandboxMetrics: cannot("list metrics by this interface; GET /metrics has them"),
   };
 }

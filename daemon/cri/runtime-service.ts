@@ -18,6 +18,7 @@ import type { ContainerRow } from "./containers/rows.ts";
 import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import { containerStatus } from "./containers/views.ts";
 import { CgroupDriver, ContainerEventType, type RuntimeService } from "./gen/cri_pb.ts";
+import { descriptors, metricsOf } from "./metrics.ts";
 import { handlers, sandboxSpec } from "./sandbox-spec.ts";
 import { listView, matches, nanoseconds, statsView, statusView } from "./sandbox-views.ts";
 import { isReady, type Sandbox, Sandboxes } from "./sandboxes.ts";
@@ -123,6 +124,14 @@ export function runtimeService(
     listPodSandboxStats: async ({ filter }) => ({
       stats: await stats(sandboxes.list().filter((row) => matches(row, filter))),
     }),
+
+    listMetricDescriptors: () => ({ descriptors: [...descriptors] }),
+
+    listPodSandboxMetrics: async () => {
+      const imageOf = (id: string): string => containers.search(id)?.plan.image ?? "";
+      const all = await stats(sandboxes.list());
+      return { podMetrics: all.map((each) => metricsOf(each, imageOf)) };
+    },
 
     ...containerCalls(parts, sandboxes, containers),
     ...streamCalls(parts, sandboxes, containers, streams),

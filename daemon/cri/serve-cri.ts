@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { addService } from "../../api/service.ts";
 import { type ApiServer, serveApi } from "../api/api-server.ts";
@@ -62,6 +63,23 @@ function addCri(
   containers: SandboxContainers,
   streams: StreamingServer,
 ): void {
-  addService(router, RuntimeService, runtimeService(parts, containers, streams));
-  addService(router, ImageService, imageService(parts));
+  const [runtime, images] = [runtimeService(parts, containers, streams), imageService(parts)];
+  addService(router, RuntimeService, runtime);
+  addService(router, ImageService, images);
+  const version = async (...asked: Parameters<NonNullable<typeof runtime.version>>) => ({
+    ...(await runtime.version?.(...asked)),
+    runtimeApiVersion: "v1alpha2",
+  });
+  addService(router, earlier(RuntimeService), { ...runtime, version });
+  addService(router, earlier(ImageService), images);
+}
+
+/**
+ * A service by the name that kubelet knew before 1.23, `runtime.v1alpha2`: v1 began as its copy, so
+ * that fields have the same numbers.
+ */
+export function earlier<S extends DescService>(service: S): S {
+  const typeName = service.typeName.replace("runtime.v1.", "runtime.v1alpha2.");
+  const parent = { ...service, typeName };
+  return { ...parent, methods: service.methods.map((method) => ({ ...method, parent })) };
 }

@@ -121,9 +121,7 @@ export interface StartContainer {
 }
 
 /** The containers that ask for the same, or one that runs. */
-export type SharedProcesses =
-  | { readonly of: "pod" }
-  | { readonly of: "container"; readonly id: string };
+type SharedProcesses = { readonly of: "pod" } | { readonly of: "container"; readonly id: string };
 
 export type ContainerState =
   | { readonly kind: "created" }

@@ -88,7 +88,7 @@ test("docs/reference/events.md lists every kind of event, and no other", (t) => 
 /** The last number that was assigned before its record was written, and then not needed. */
 const lastUnused = 79;
 /** Numbers that are assigned to work that has not landed yet. */
-const assigned = [142, 143, 144, 145];
+const assigned = [142, 143, 144, 145, 147];
 
 test("decisions have numbers without a gap from now on, and the index lists each", (t) => {
   const numberOf = (file: string): string => path.basename(file).slice(0, 4);

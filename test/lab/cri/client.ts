@@ -11,8 +11,14 @@ export interface CriClients extends Disposable {
 
 const baseUrl = "http://localhost";
 
-/** What kubelet speaks, on a runtime's unix socket. */
-export function openCri(socket: string): CriClients {
+/** What kubelet speaks, on a runtime's unix socket; `services` may have other names. */
+export function openCri(
+  socket: string,
+  services: { readonly runtime: typeof RuntimeService; readonly images: typeof ImageService } = {
+    runtime: RuntimeService,
+    images: ImageService,
+  },
+): CriClients {
   const sessionManager = new Http2SessionManager(
     baseUrl,
     {},
@@ -24,8 +30,8 @@ export function openCri(socket: string): CriClients {
     sessionManager,
   });
   return {
-    runtime: createClient(RuntimeService, transport),
-    images: createClient(ImageService, transport),
+    runtime: createClient(services.runtime, transport),
+    images: createClient(services.images, transport),
     [Symbol.dispose]: () => sessionManager.abort(),
   };
 }

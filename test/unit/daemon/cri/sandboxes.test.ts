@@ -1,7 +1,15 @@
+import { earlier } from "../../../../daemon/cri/serve-cri.ts";
+import { openCri } from "../../../lab/cri/client.ts";
 import { statSync } from "node:fs";
 import { Code } from "@connectrpc/connect";
 import test from "ava";
-import { NamespaceMode, PodSandboxState, Protocol } from "../../../../daemon/cri/gen/cri_pb.ts";
+import {
+  ImageService,
+  NamespaceMode,
+  PodSandboxState,
+  Protocol,
+  RuntimeService,
+} from "../../../../daemon/cri/gen/cri_pb.ts";
 import { nginx, startCri } from "./rig.ts";
 
 test("a sandbox goes its way: run, status, list, stop, remove", async (t) => {
@@ -231,6 +239,45 @@ test("sysctls are set in the machine, again when an answer was lost; without the
   );
 });
 
+test("clients of v1alpha2 are served, too", async (t) => {
+  await using rig = await startCri();
+  const services = { runtime: earlier(RuntimeService), images: earlier(ImageService) };
+  using before = openCri(rig.socket, services);
+  t.is((await before.runtime.version({})).runtimeApiVersion, "v1alpha2");
+  t.is((await rig.cri.version({})).runtimeApiVersion, "v1");
+  const { podSandboxId } = await before.runtime.runPodSandbox(nginx());
+  const { status } = await before.runtime.podSandboxStatus({ podSandboxId });
+  t.is(status?.metadata?.name, "nginx-6f.7c");
+  t.deepEqual((await before.images.listImages({})).images, []);
+});
+
+test("metrics have kubelet's names, and as many values as labels", async (t) => {
+  await using rig = await startCri();
+  const { podSandboxId } = await rig.cri.runPodSandbox(nginx());
+  const { descriptors } = await rig.cri.listMetricDescriptors({});
+  const labelsOf = new Map(descriptors.map(({ name, labelKeys }) => [name, labelKeys]));
+  const { podMetrics } = await rig.cri.listPodSandboxMetrics({});
+  t.deepEqual(
+    podMetrics.map((each) => each.podSandboxId),
+    [podSandboxId],
+  );
+  const metrics = podMetrics.flatMap((each) => each.metrics);
+  for (const { name, labelValues } of metrics)
+    t.is(labelValues.length, labelsOf.get(name)?.length ?? -1, name);
+  const received = metrics.find(({ name }) => name === "container_network_receive_bytes_total");
+  // What the host sent into the tap.
+  t.is(received?.value?.value, 20n);
+  t.deepEqual(received?.labelValues, [
+    "",
+    podSandboxId,
+    "",
+    podSandboxId,
+    "default",
+    "nginx-6f.7c",
+    "eth0",
+  ]);
+});
+
 test("annotations as large as Kubernetes allows are kept", async (t) => {
   await using rig = await startCri();
   const annotations = { large: "x".repeat(256 << 10) };
@@ -288,7 +335,7 @@ test("without a container lists are empty and ends are done; what podnet cannot 
   ])
     await t.throwsAsync(call, { code: Code.NotFound });
   await t.throwsAsync(cri.portForward({}), { code: Code.NotFound });
-  await t.throwsAsync(cri.listMetricDescriptors({}), {
+  await t.throwsAsync(cri.checkpointContainer({}), {
     code: Code.Unimplemented,
     message: /podnet cannot/,
   });
