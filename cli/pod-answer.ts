@@ -5,6 +5,7 @@ import { type Context, type OutputOptions, withPodnet } from "./context.ts";
 import type { Io } from "./io.ts";
 import { document, printDocument, toPlain } from "./output.ts";
 import { podLine } from "./views/pod-view.ts";
+import { whileShown } from "./views/ticking.ts";
 import { report } from "./views/report.ts";
 
 /**
@@ -26,7 +27,10 @@ export async function askForPods(
   await withPodnet(context, options, async (podnet, signal) => {
     for (const idOrName of named) {
       try {
-        await printPod(io, options, await ask(podnet.pods, idOrName, signal), several);
+        const answer = await whileShown(io.stderr, `${verbOf(context)} ${idOrName}`, () =>
+          ask(podnet.pods, idOrName, signal),
+        );
+        await printPod(io, options, answer, several);
       } catch (thrown) {
         if (!several || isPodnetError(thrown, "DAEMON_UNREACHABLE", "CANCELLED")) throw thrown;
         context.exitCode = report(context, thrown, options.output);
@@ -34,6 +38,10 @@ export async function askForPods(
     }
   });
 }
+
+/** The command's own name, as a sentence begins: `Restart`. */
+const verbOf = ({ command }: Context): string =>
+  (command?.name() ?? "").replace(/^[a-z]/, (letter) => letter.toUpperCase());
 
 /** Asks for something of one pod, and prints the pod it is answered with. */
 export async function askForPod(

@@ -1,5 +1,5 @@
 import type { Output } from "../io.ts";
-import { duration, styled } from "./text.ts";
+import { duration, harmless, styled } from "./text.ts";
 
 /** Between two drawings of a line, milliseconds. */
 const tickMs = 500;
@@ -46,3 +46,13 @@ export function sinceText(elapsedMs: number, usualMs?: number): string {
 /** A time in whole seconds, which does not flicker. */
 export const whole = (ms: number): string =>
   ms < 120_000 ? `${Math.round(ms / 1000)} s` : duration(ms);
+
+/** Does work that is shown on a terminal once it takes long: `Starting web, 3 s …`. */
+export async function whileShown<T>(out: Output, what: string, work: () => Promise<T>): Promise<T> {
+  const began = performance.now();
+  using _line = ticking(out, () => {
+    const since = sinceText(performance.now() - began);
+    return since === "" ? "" : `${harmless(what)}${since} …`;
+  });
+  return await work();
+}

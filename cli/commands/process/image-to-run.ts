@@ -1,7 +1,7 @@
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Podnet } from "../../../api/client.ts";
-import { isPodnetError } from "../../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import type { Context } from "../../context.ts";
 import { usage } from "../../usage.ts";
 import { importImage, pullImage } from "../image/fetch.ts";
@@ -16,6 +16,8 @@ export type ImageToRun =
 interface AskedImage {
   readonly image: string;
   readonly pull: Pull;
+  /** Of the pod that is to be made; empty: podnetd chooses one. */
+  readonly podName: string;
   /** For the registry. */
   readonly credential: { readonly username: string; readonly password: string } | undefined;
 }
@@ -33,7 +35,7 @@ const squashfsMagic = "hsqs";
 export async function imageToRun(
   context: Context,
   podnet: Podnet,
-  { image, pull, credential }: AskedImage,
+  { image, pull, credential, podName }: AskedImage,
   signal: AbortSignal,
 ): Promise<ImageToRun> {
   const begin = mayBeFile(image) ? await firstBytes(image) : undefined;
@@ -43,6 +45,7 @@ export async function imageToRun(
   if (begin === squashfsMagic || (begin === undefined && isPath(image)))
     return { kind: "squashfs", path: resolve(image) };
   if (begin !== undefined) {
+    await refuseTaken(podnet, podName, signal);
     const start = { name: "", choose: "", path: "" };
     const { digest } = await importImage(context, podnet, start, image, signal);
     return { kind: "stored", reference: digest };
@@ -54,8 +57,26 @@ export async function imageToRun(
     policy: pull,
     ...(credential === undefined ? {} : { credential }),
   };
-  if (!isThere) await pullImage(context, podnet, request, signal);
+  if (!isThere) {
+    await refuseTaken(podnet, podName, signal);
+    await pullImage(context, podnet, request, signal);
+  }
   return { kind: "stored", reference: image };
+}
+
+/** Before an image is fetched, which may take minutes. Throws `NAME_IN_USE`. */
+async function refuseTaken(podnet: Podnet, name: string, signal: AbortSignal): Promise<void> {
+  if (name === "") return;
+  const { pod } = await podnet.pods.get({ idOrName: name }, { signal }).catch((thrown: unknown) => {
+    // (The create says what is wrong with a name.)
+    if (isPodnetError(thrown, "POD_NOT_FOUND", "INVALID_ARGUMENT")) return { pod: undefined };
+    throw thrown;
+  });
+  if (pod?.name !== name) return;
+  throw new PodnetError("NAME_IN_USE", `Pod name "${name}" is taken by pod ${pod.id}`, {
+    field: "name",
+    hint: `Choose another name, or delete that pod: podnet delete ${name}`,
+  });
 }
 
 /** A name of an image begins with neither. */

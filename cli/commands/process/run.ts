@@ -25,6 +25,7 @@ import {
 import { collect, parseDuration } from "../../parse.ts";
 import { type CredentialFlags, credentialOf } from "../../registry-password.ts";
 import { usage } from "../../usage.ts";
+import { whileShown } from "../../views/ticking.ts";
 import { runAttached } from "./attached.ts";
 import { type ImageToRun, imageToRun, type Pull } from "./image-to-run.ts";
 
@@ -197,8 +198,9 @@ async function createPod(
   const { pull } = options;
   try {
     return await withPodnet(context, options, async (podnet, signal) => {
-      setImage(spec, await imageToRun(context, podnet, { image, pull, credential }, signal));
-      return made(podnet, spec, signal);
+      const asked = { image, pull, credential, podName: spec.name };
+      setImage(spec, await imageToRun(context, podnet, asked, signal));
+      return whileShown(context.io.stderr, "Starting the pod", () => made(podnet, spec, signal));
     });
   } catch (thrown) {
     const code = isPodnetError(thrown, "PROCESS_FAILED") ? thrown.details["exit_code"] : undefined;
