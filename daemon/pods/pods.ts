@@ -147,7 +147,10 @@ export class Pods implements RunningPorts {
 
   /** The connections of a running pod. Throws `POD_NOT_FOUND`, `WRONG_STATE`. */
   running(idOrName: string): LivePod {
-    const row = this.find(idOrName);
+    return this.#runningOf(this.find(idOrName));
+  }
+
+  #runningOf(row: PodRow): LivePod {
     const live = this.#live.get(row.id);
     if (row.state !== "running") throw wrongState(row, "running");
     if (live === undefined) throw notHeld(row);
@@ -244,7 +247,8 @@ export class Pods implements RunningPorts {
     const { id } = this.find(idOrName);
     return await this.#locks.run(id, () => {
       this.#refuseEnding();
-      return work(this.running(id), this.find(id));
+      const row = this.find(id);
+      return work(this.#runningOf(row), row);
     });
   }
 

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { closeSync, constants, openSync, writeSync } from "node:fs";
 import { readRegular } from "../../linux/files/regular-file.ts";
 
@@ -64,6 +64,6 @@ const markBytes = 256;
 /** Always of one length, so that one line overwrites the other. */
 function lineOf(bootId: string, commits: number): Buffer {
   const text = `podnet-commits ${bootId} ${String(commits).padStart(16, "0")}`;
-  const sum = createHash("sha256").update(text).digest("hex").slice(0, 16);
+  const sum = hash("sha256", text).slice(0, 16);
   return Buffer.from(`${text} ${sum}\n`, "latin1");
 }

@@ -165,7 +165,12 @@ export class Changes {
       const next = withPorts(row, ports, this.#portsWorld());
       const added = next.plan.published?.slice(row.plan.published?.length ?? 0) ?? [];
       const decided = ports.map((port, i) => ({ ...port, hostPort: added[i]?.hostPort ?? 0 }));
-      const stillFree = (): void => void withPorts(row, decided, this.#portsWorld());
+      const { db } = this.#parts;
+      const planned = db.commits;
+      // Without a commit since then no other pod has got a port.
+      const stillFree = (): void => {
+        if (db.commits !== planned) withPorts(row, decided, this.#portsWorld());
+      };
       if (ports.length > 0) await publish(live, row, next, stillFree, this.#parts.supervision);
       return { row: this.#parts.records.find(row.id), ports: added };
     });

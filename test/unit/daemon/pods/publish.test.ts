@@ -80,10 +80,38 @@ test.serial(
     t.is(seen[committed + 1], "commit:flush:before");
     t.is(seen.filter((each) => each === "commit:flush:before").length, 1);
     t.true(seen.includes("file:keep plan:after"));
+    // Of 127.0.0.1 and ::1. Nothing was committed while the port was held: it is planned once.
+    t.is(seen.filter((each) => each === "socket:ask for an address of the host:before").length, 2);
     await node.pods.close(0);
     node.host.published[Symbol.dispose]();
   },
 );
+
+test.serial("a publish whose flush fails is taken back, and works again", async (t) => {
+  using node = openNode(configuration({}));
+  const { id } = await node.create();
+  const port = await freePort();
+  let flushes = 0;
+  watchEffects({
+    at() {},
+    async atAsync({ what }, side) {
+      if (what === "flush" && side === "before" && ++flushes === 1) throw new Error("EIO");
+    },
+  });
+  try {
+    await t.throwsAsync(node.pods.changes.publish(id, [tcp(port)]), { code: "STATE_UNWRITABLE" });
+  } finally {
+    watchEffects(undefined);
+  }
+  t.is(flushes, 1);
+  t.deepEqual(node.pods.find(id).plan.published, []);
+  t.deepEqual(node.stored("SELECT * FROM ports"), []);
+  t.is(node.host.published.size, 0);
+  await node.pods.changes.publish(id, [tcp(port)]);
+  t.true(node.stored("SELECT * FROM ports").length > 0);
+  await node.pods.close(0);
+  node.host.published[Symbol.dispose]();
+});
 
 test("a publish writes the rows of its own ports, however many the pod has", async (t) => {
   using node = openNode(configuration({}));
