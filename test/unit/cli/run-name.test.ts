@@ -41,8 +41,8 @@ const server = await serve((router) => {
     },
   });
 });
-test.after.always(() => {
-  server.kill();
+test.after.always(async () => {
+  await server.kill();
   rmSync(directory, { recursive: true, force: true });
 });
 const here = { socket: server.h2 };
