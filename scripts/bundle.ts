@@ -169,6 +169,9 @@ const placesByNode: Plugin = {
   },
 };
 
+/** A slow or busy machine takes long: a first start of podnet is not to fail by it. */
+const buildMs = 600_000;
+
 /**
  * Makes `podnet.blob`, the command as a snapshot, in a directory, by the Node that is to run it.
  * docs/decisions/0107-the-command-as-a-snapshot.md
@@ -192,7 +195,7 @@ export async function bundleSnapshot(directory: string, node: string): Promise<v
     logLevel: "warning",
   });
   const blob = path.join(directory, "podnet.blob");
-  await run([node, "--snapshot-blob", blob, "--build-snapshot", script]);
+  await run([node, "--snapshot-blob", blob, "--build-snapshot", script], { timeoutMs: buildMs });
   await rm(script);
 }
 

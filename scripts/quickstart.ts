@@ -73,6 +73,13 @@ function waterfall(pod: PodView): string {
     .join("\n");
 }
 
+// A lab or a podnetd that does not come up: its text is for people, Node's stack is not.
+process.once("uncaughtException", (error) => {
+  console.error(`\n${error.message}`);
+  console.error("A busy machine may be the reason: try again. Else see: ./bin/podnet doctor");
+  process.exit(1);
+});
+
 console.log(bold("\nA lab of namespaces: internet ── host ── LAN"));
 const lab = await step("three machines, no way out of them", () => openLab());
 
