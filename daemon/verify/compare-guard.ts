@@ -51,6 +51,13 @@ function compareElements(
       text([...own, ...(hasSix ? macs.map(linkLocal) : [])]),
       text(found?.addresses ?? []),
     ),
+    check(
+      `guard ${tap} sends at once as`,
+      text(
+        macs.flatMap((mac) => own.flatMap((ip) => (familyOf(ip) === 4 ? [`${mac}/${ip}`] : []))),
+      ),
+      text(found?.senders ?? []),
+    ),
     sets,
   ];
 }

@@ -9,6 +9,8 @@ interface Port {
   readonly link: string;
   readonly macs: string[];
   readonly addresses: string[];
+  /** A MAC and an IPv4 address together, `MAC/ADDRESS`: nothing else is asked of such a packet. */
+  readonly senders: string[];
   /** Sets of ports that are asked for less. */
   readonly sets: string[];
 }
@@ -103,7 +105,7 @@ export function readGuard(text: string): Report {
   const guard = tableOf(entries, "bridge", "podnet");
   const ports = new Map<string, Port>();
   const portOf = (link: string): Port => {
-    const found = ports.get(link) ?? { link, macs: [], addresses: [], sets: [] };
+    const found = ports.get(link) ?? { link, macs: [], addresses: [], senders: [], sets: [] };
     ports.set(link, found);
     return found;
   };
@@ -112,6 +114,10 @@ export function readGuard(text: string): Report {
       const [link = "", word = ""] = plain(element);
       portOf(link)[set === "macs" ? "macs" : "addresses"].push(textOf(word));
     }
+  for (const element of elementsOf(guard, "senders4")) {
+    const [link = "", address = "", mac = ""] = plain(element);
+    portOf(link).senders.push(`${macText(mac)}/${address}`);
+  }
   for (const set of lenient)
     for (const element of elementsOf(guard, set)) portOf(plain(element)[0] ?? "").sets.push(set);
   const policy = tableOf(entries, "inet", "podnet_policy");

@@ -61,6 +61,7 @@ const guardReport = z.strictObject({
       link: z.string(),
       macs: z.array(z.string()),
       addresses: z.array(z.string()),
+      senders: z.array(z.string()),
       sets: z.array(z.string()),
     }),
   ),

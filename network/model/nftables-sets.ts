@@ -105,6 +105,11 @@ export interface SetKind {
 export const bridgeGuardSets = {
   /** Ports and the MACs that they send with. */
   macs: { type: "ifname . integer", fields: "iifname . @ll,48,48" },
+  /** Ports, their IPv4 addresses and MACs together: what most frames have. */
+  senders4: {
+    type: "ifname . ipv4_addr . integer",
+    fields: "iifname . ip saddr . @ll,48,48",
+  },
   /** Ports and the addresses that they send from, and say that they have. */
   addresses4: { type: "ifname . ipv4_addr" },
   /** The IPv4 addresses that ports of a network have, by the link group of its ports. */

@@ -1,7 +1,8 @@
 /**
  * What a packet of a guest costs by podnet: TCP, UDP and ping between guest and host, guest and
  * guest, guest and outside, with podnet's bridge, tap and rules. Alongside it, turn by turn, two
- * guests by the same command line of QEMU on a bridge made by hand, without rules.
+ * guests by the same command line of QEMU on a bridge made by hand, without rules. Then what the
+ * rules alone take of a packet, between namespaces.
  *   scripts/bench datapath [ROUNDS]
  */
 import { mkdtempSync, rmSync } from "node:fs";
@@ -11,6 +12,7 @@ import { lastLine, row, summarise } from "../measure.ts";
 import { type Ends, openByHand } from "./datapath/by-hand.ts";
 import { openByPodnet } from "./datapath/by-podnet.ts";
 import { type End, port, type Receiver } from "./datapath/ends.ts";
+import { measurePackets } from "./datapath/packets.ts";
 
 export const description = "TCP, UDP and ping of guests, next to QEMU on a bridge by hand";
 
@@ -45,11 +47,19 @@ async function measure(ends: Ends, receivers: Receivers, way: Way, kind: Kind): 
   return Number(await arrived);
 }
 
-/** Runs the benchmark, prints its table and returns the last line. */
+/** Runs the benchmark, prints its tables and returns the last line. */
 export async function run(rounds: number): Promise<string> {
   const directory = mkdtempSync(path.join(top, "build/bench-"));
+  try {
+    const guests = await measureGuests(directory, rounds);
+    return lastLine("datapath", { ...guests, ...(await measurePackets(directory, rounds)) });
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+async function measureGuests(directory: string, rounds: number): Promise<Record<string, number>> {
   await using opened = new AsyncDisposableStack();
-  opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   const program = path.join(directory, "stream");
   const source = path.join(import.meta.dirname, "datapath/stream.c");
   await runCommand(["cc", "-O2", "-Wall", "-Werror", "-static", "-o", program, source]);
@@ -97,11 +107,7 @@ export async function run(rounds: number): Promise<string> {
     }
   }
   const ratio = (kind: Kind): number => summarise(names.flatMap((way) => ratios(way, kind))).median;
-  return lastLine("datapath", {
-    tcp_ratio: ratio("tcp"),
-    udp_ratio: ratio("udp"),
-    rtt_ratio: ratio("rtt"),
-  });
+  return { tcp_ratio: ratio("tcp"), udp_ratio: ratio("udp"), rtt_ratio: ratio("rtt") };
 }
 
 if (import.meta.main) {

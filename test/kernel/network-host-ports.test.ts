@@ -24,6 +24,7 @@ test.serial("Ports come and go and the bridge keeps its MAC and MTU", async (t) 
   const before = await linkOf("hyper0");
   t.deepEqual(changesText(await host.diff(podFragment(2, { isolated: true, mtu: 1400 }), signal)), [
     `nftables add element bridge podnet macs { "tap2" . 0x525400000102 comment "podnet:pod:podaaaaaaaa2:0" }`,
+    `nftables add element bridge podnet senders4 { "tap2" . 192.168.123.2 . 0x525400000102 comment "podnet:pod:podaaaaaaaa2:0" }`,
     `nftables add element bridge podnet addresses4 { "tap2" . 192.168.123.2 comment "podnet:pod:podaaaaaaaa2:0" }`,
     `nftables add element bridge podnet held4 { 2036822107 . 192.168.123.2 comment "podnet:pod:podaaaaaaaa2:0" }`,
     `nftables add element bridge podnet known { 2036822107 . 0x525400000102 comment "podnet:pod:podaaaaaaaa2:0" }`,

@@ -108,6 +108,14 @@ for (const { name, options } of driversUnderTest)
       "guard tap2 sends from: 10.7.0.1 192.168.123.2 192.168.123.22 192.168.123.3 fd00:123::2 fe80::5054:ff:fe00:14 fe80::5054:ff:fe00:2 instead of 10.7.0.1 192.168.123.2 192.168.123.22 fd00:123::2 fe80::5054:ff:fe00:14 fe80::5054:ff:fe00:2",
     ]);
     await seen('delete element bridge podnet addresses4 { "tap2" . 192.168.123.3 }');
+    const foreign = '{ "tap2" . 192.168.123.3 . 0x525400000099 }';
+    const pairs = ["02", "14"].flatMap((mac) =>
+      ["10.7.0.1", "192.168.123.2", "192.168.123.22"].map((ip) => `52:54:00:00:00:${mac}/${ip}`),
+    );
+    t.deepEqual(await seen(`add element bridge podnet senders4 ${foreign}`), [
+      `guard tap2 sends at once as: ${pairs.join(" ")} 52:54:00:00:00:99/192.168.123.3 instead of ${pairs.join(" ")}`,
+    ]);
+    await seen(`delete element bridge podnet senders4 ${foreign}`);
     t.deepEqual(
       await seen(
         'delete element bridge podnet macs { "tap2" . 0x525400000014 }',
@@ -192,7 +200,15 @@ test("addresses of a foreign bridge are not podnet's to know", (t) => {
   const pod = { ...dualPod(2), ports: [{ ...port, foreign: true, guestAddresses: [prefix] }] };
   const report = {
     asked: true,
-    ports: [{ link: "tap2", macs: [podMac(2)], addresses: ["192.168.123.2"], sets: ["any6"] }],
+    ports: [
+      {
+        link: "tap2",
+        macs: [podMac(2)],
+        addresses: ["192.168.123.2"],
+        senders: ["52:54:00:00:00:02/192.168.123.2"],
+        sets: ["any6"],
+      },
+    ],
     directions: [],
     holders: [],
   };

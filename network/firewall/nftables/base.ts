@@ -107,11 +107,11 @@ export const translatedMatches = [
 const chains: Readonly<Record<ChainName, Chain>> = {
   forward: {
     hook: { type: "filter", hook: "forward", priority: 0 },
-    rules: ["oifname @bridges jump arriving"],
+    // (First what most packets are, of all interfaces: they pass this chain in any case.)
+    rules: ["ct state established,related accept", "oifname @bridges jump arriving"],
   },
   arriving: {
     rules: [
-      "ct state established,related accept",
       ...translatedMatches.map((match) => `${match} accept`),
       "ct status dnat oifname @translating accept",
       "iifname . oifname @within accept",

@@ -33,11 +33,11 @@ export const hostGuard: TableModel = {
   chains: {
     input: {
       hook: { type: "filter", hook: "input", priority: -10 },
-      rules: [`${fromPort} iifname @host_closed jump host`],
+      rules: [`${fromPort} goto guest`],
     },
+    guest: { rules: ["ct direction reply return", "iifname @host_closed goto host"] },
     host: {
       rules: [
-        "ct direction reply return",
         "ct state related return",
         "ct status dnat return",
         "iifname . meta l4proto . th dport @host_ports return",
@@ -53,12 +53,10 @@ export const hostGuard: TableModel = {
     },
     forward: {
       hook: { type: "filter", hook: "forward", priority: -10 },
-      rules: [
-        forgetPort,
-        `ip daddr ${metadata4} goto metadata`,
-        `ip6 daddr ${cloudAddresses6} goto metadata`,
-      ],
+      rules: [`ip daddr ${metadata4} goto metadata`, "meta nfproto ipv6 goto six"],
     },
+    // (For IPv4 the kernel has set the priority anew.)
+    six: { rules: [forgetPort, `ip6 daddr ${cloudAddresses6} goto metadata`] },
     metadata: {
       rules: [
         "iifname != @no_metadata return",

@@ -112,10 +112,13 @@ const canonical = (text: string): string =>
 function canonicalKey(set: SetName, key: string): string {
   const { fields, type } = kindOf(set);
   if (fields === undefined && !type.endsWith("ether_type")) return canonical(key);
-  const [last = "", ...others] = words(key.replaceAll('"', "")).toReversed();
+  const all = words(key.replaceAll('"', ""));
+  const last = all.pop() ?? "";
   if (!/^(?:0x[0-9a-f]+|[0-9]+)$/.test(last)) return canonical(key);
-  const first = others.map((word) => (type.startsWith("ifname") ? `"${word}"` : word));
-  return [...first, `0x${BigInt(last).toString(16)}`].join(" . ");
+  const before = all.map((word, i) =>
+    i === 0 && type.startsWith("ifname") ? `"${word}"` : canonical(word),
+  );
+  return [...before, `0x${BigInt(last).toString(16)}`].join(" . ");
 }
 
 function listedSet(set: Json): ListedSet {

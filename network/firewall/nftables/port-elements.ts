@@ -71,6 +71,11 @@ function elementsOf(port: PortDesired, more: readonly Ip[]): Element[] {
       ["macs", `${tap} . ${macNumber(mac)}`] as const,
       ["known", `${group} . ${macNumber(mac)}`] as const,
     ]),
+    ...macs.flatMap((mac) =>
+      held
+        .filter((ip) => familyOf(ip) === 4)
+        .map((ip) => ["senders4", `${tap} . ${ip} . ${macNumber(mac)}`] as const),
+    ),
     ...held.map((ip) =>
       familyOf(ip) === 4
         ? (["addresses4", `${tap} . ${ip}`] as const)

@@ -13,6 +13,8 @@ const drop = (kind: DropKind): string => `meta mark set ${dropKinds[kind].number
  * the others are written in this way too, and one element serves all of them.
  */
 const source = { mac: "@ll,48,48", ip6: "@nh,64,128" } as const;
+/** Offset of a fragment and "more follow", where IPv4 is known: `ip` would be looked for again. */
+const fragment4 = "@nh,48,16 & 0x3fff";
 const arpSenderMac = "@nh,64,48";
 const ndTarget = "@th,64,128";
 /**
@@ -53,9 +55,9 @@ const acceptOption = (
  * else and before the bridge learns from them; a foreign port on such a bridge has another link
  * group. (podnetd's answers leave through the tap, a path that this table does not see.)
  *
- * A port that has no elements sends nothing: elements are there before it joins its bridge. The
- * first look-up of a frame is its MAC; IPv4 and IPv6 have a second one. Neither these nor the
- * number of rules depend on the number of ports.
+ * A port that has no elements sends nothing: elements are there before it joins its bridge. A frame
+ * is looked up by its MAC, and IPv4 and IPv6 by their sender; most IPv4 by both at once. Neither
+ * these nor the number of rules depend on the number of ports.
  */
 export const bridgeGuard: TableModel = {
   name: "bridge podnet",
@@ -73,11 +75,11 @@ export const bridgeGuard: TableModel = {
       ],
     },
     port: {
-      // (Most frames are IPv4, and need not be looked up in a map.)
+      // (Most frames are IPv4, with a MAC and an address of the port: one look-up says so.)
       rules: [
         notePort,
+        `meta protocol ip iifname . ip saddr . ${source.mac} @senders4 goto checked4`,
         `iifname . ${source.mac} != @macs goto unknown`,
-        "meta protocol ip goto four",
         "goto own",
       ],
     },
@@ -119,12 +121,13 @@ export const bridgeGuard: TableModel = {
     },
     checked4: {
       rules: [
-        "ip frag-off & 0x3fff != 0 jump fragments4",
+        `${fragment4} != 0 jump fragments4`,
         "meta l4proto tcp accept",
-        `udp dport 68 ${drop("dhcp-server")}`,
+        "meta l4proto udp goto datagrams4",
         `meta protocol ip icmp type { 5, 9 } ${drop("router")}`,
       ],
     },
+    datagrams4: { rules: [`@th,16,16 68 ${drop("dhcp-server")}`] },
     // RFC 3128: the second fragment of eight bytes would replace a part of the header. RFC 791:
     // every link carries 68 bytes, so a first fragment has no need to be shorter.
     fragments4: {
@@ -259,9 +262,10 @@ export const bridgeGuard: TableModel = {
     },
     // An ARP request for an address of a port goes to that port, and not to all: each guest that
     // hears one wakes up, so that the cost of a burst of pods would grow with their square.
+    // (Behind the host's rules for frames between ports, which may look at the port.)
     forwarding: {
-      hook: { type: "filter", hook: "forward", priority: -200 },
-      rules: [request],
+      hook: { type: "filter", hook: "forward", priority: 300 },
+      rules: [forgetPort, request],
     },
     requesting: {
       hook: { type: "filter", hook: "output", priority: -200 },
@@ -276,10 +280,6 @@ export const bridgeGuard: TableModel = {
         `${arp} iifname . arp daddr ip @addresses4 iifname != @fresh accept`,
         "drop",
       ],
-    },
-    leaving: {
-      hook: { type: "filter", hook: "postrouting", priority: 300 },
-      rules: [forgetPort],
     },
     // (An update fails where the set is full: a rule that fails drops nothing.)
     dropped: { rules: ["update @drops { iif . meta mark counter }", "drop"] },

@@ -5,7 +5,7 @@ import { hairpinRules, type TableModel, translatedMatches, translatingChains } f
 import { networkElements } from "./element.ts";
 
 /** Packets that iptables has to decide about: others are not looked at. */
-const undecided = ["oifname != @bridges return", "ct state established,related return"];
+const undecided = ["ct state established,related return", "oifname != @bridges return"];
 const clearMark = `meta mark set meta mark and ${allBut(openedMark)}`;
 
 /** What others translate keeps its sender, as it does without podnet. */

@@ -35,8 +35,9 @@ export const sharesTable: TableModel = {
   sets: Object.keys(shareSets) as SetName[],
   chains: {
     beginning: {
-      // After conntrack has found the connection, and before addresses are translated.
-      hook: { type: "filter", hook: "prerouting", priority: -190 },
+      // After conntrack has found the connection, and before addresses are translated. Chains of
+      // this type see the first packet of a connection only: the others cost nothing here.
+      hook: { type: "nat", hook: "prerouting", priority: -190 },
       rules: [`${fromPort} ct state new ct status and confirmed == 0 jump share`],
     },
     share: {

@@ -325,7 +325,9 @@ const hostSaid = {
 };
 const guardSaid = {
   asked: true,
-  ports: [{ link: "tap", macs: ["m"], addresses: ["10.0.0.2"], sets: ["any6"] }],
+  ports: [
+    { link: "tap", macs: ["m"], addresses: ["10.0.0.2"], senders: ["m/10.0.0.2"], sets: ["any6"] },
+  ],
   directions: ["egress4"],
   holders: [{ direction: "egress4", bridge: "hyper0", address: "10.0.0.2", rules: 2 }],
 };

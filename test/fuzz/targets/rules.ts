@@ -147,6 +147,7 @@ const guarded = nft(
     set("addresses6", element("tap2", sixteen), element("tap2", 7), element("tap2", "x"), "word"),
   ),
   ofGuard("podnet", set("addresses4", element("tap2", "10.0.0.2"))),
+  ofGuard("podnet", set("senders4", element("tap2", "10.0.0.2", 90_520_730_730_498))),
   ofGuard("podnet", set("any6", "tap2", { elem: { val: "tap3" } }, element())),
   ofGuard("podnet_policy", { chain: { name: "forward", hook: "forward" } }),
   ofGuard("podnet_policy", rule("forward", { vmap: { key: 1, data: "@egress4" } })),

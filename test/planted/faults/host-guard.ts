@@ -29,8 +29,8 @@ export const hostGuardFaults: readonly Fault[] = [
     kind: "access",
     name: "a port of the host that is closed stays open to connections",
     file: "network/firewall/nftables/host-guard.ts",
-    find: '        "ct direction reply return",\n        "ct state related return",',
-    put: '        "ct state { established, related } return",',
+    find: 'rules: ["ct direction reply return", "iifname @host_closed goto host"]',
+    put: 'rules: ["ct state { established, related } return", "iifname @host_closed goto host"]',
     noticedBy: {
       file: hostAccess,
       title:
@@ -53,8 +53,8 @@ export const hostGuardFaults: readonly Fault[] = [
     kind: "access",
     name: "whoever comes by a bridge is judged as a guest",
     file: "network/firewall/nftables/host-guard.ts",
-    find: "rules: [`${fromPort} iifname @host_closed jump host`],",
-    put: 'rules: [...(fromPort === "" ? [] : ["iifname @host_closed jump host"])],',
+    find: "rules: [`${fromPort} goto guest`],",
+    put: 'rules: [...(fromPort === "" ? [] : ["goto guest"])],',
     noticedBy: {
       file: hostAccess,
       title:
@@ -65,8 +65,8 @@ export const hostGuardFaults: readonly Fault[] = [
     kind: "access",
     name: "answers of guests do not reach the host",
     file: "network/firewall/nftables/host-guard.ts",
-    find: '        "ct direction reply return",\n        "ct state related return",',
-    put: '        "ct state related return",',
+    find: 'rules: ["ct direction reply return", "iifname @host_closed goto host"]',
+    put: 'rules: ["iifname @host_closed goto host"]',
     noticedBy: {
       file: hostAccess,
       title:

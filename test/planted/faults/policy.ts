@@ -99,6 +99,14 @@ export const policyFaults: readonly Fault[] = [
   },
   {
     kind: "access",
+    name: "the short cut of the guard asks for the address alone",
+    file: "network/firewall/nftables/port-guard.ts",
+    find: "`meta protocol ip iifname . ip saddr . ${source.mac} @senders4 goto checked4`",
+    put: '"iifname . ip saddr @addresses4 goto checked4 "',
+    noticedBy: { file: ports, title: everyKind },
+  },
+  {
+    kind: "access",
     name: "a rule accepts what guests send before their senders are looked at",
     file: "network/firewall/nftables/port-guard.ts",
     find: "        notePort,\n",

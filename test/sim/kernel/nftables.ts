@@ -215,7 +215,10 @@ function addSet({ sets }: FakeTable, rest: string): void {
 const typeOf = (named: string): string =>
   named
     .split(" . ")
-    .map((word) => (word.startsWith("@") ? "integer" : word.replace(/^iif(name|group)$/, typeName)))
+    .map((word) => {
+      if (word.startsWith("@")) return "integer";
+      return word === "ip saddr" ? "ipv4_addr" : word.replace(/^iif(name|group)$/, typeName);
+    })
     .join(" . ");
 
 const typeName = (_whole: string, of: string): string => (of === "name" ? "ifname" : "devgroup");

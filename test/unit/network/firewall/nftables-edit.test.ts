@@ -36,9 +36,8 @@ test("the table says the same of any number of networks and pods", (t) => {
       "add chain inet podnet postrouting { type nat hook postrouting priority 100; policy accept; }",
       "add chain inet podnet overlays",
       ...Object.entries({
-        forward: ["oifname @bridges jump arriving"],
+        forward: ["ct state established,related accept", "oifname @bridges jump arriving"],
         arriving: [
-          "ct state established,related accept",
           "ct status dnat meta l4proto . ip daddr . th dport @opened4 accept",
           "ct status dnat meta l4proto . ip6 daddr . th dport @opened6 accept",
           "ct status dnat ip daddr @translated4 accept",
