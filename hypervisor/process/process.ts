@@ -12,10 +12,11 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { perform, performAsync } from "../../core/effect.ts";
-import { PodnetError } from "../../core/errors.ts";
+import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { fileError } from "../../linux/syscall-error.ts";
 import type { PodId } from "../../core/names.ts";
 import { bootId, isSameProcess, processStartTime } from "../../linux/processes/proc.ts";
+import { ReportPipe, type Spawned, spawnProcess } from "../../linux/processes/spawn.ts";
 import { raiseOomScore } from "../../linux/processes/oom-score.ts";
 import type { ProcessRecord, VmPlan, VmRecord } from "../driver.ts";
 import { membersOf } from "../jail/cgroup.ts";
@@ -57,34 +58,46 @@ export async function startProcess(
   const log = perform("file", `make ${vmFiles.log}`, () =>
     openSync(join(plan.runDir, vmFiles.log), flags, 0o600),
   );
-  const { promise: exited, resolve } = Promise.withResolvers<string>();
   const jailed = plan.jail !== undefined;
-  let child: ChildProcess | undefined;
+  let child: Spawned | undefined;
   let pid: number | undefined;
+  using report = jailed ? new ReportPipe() : undefined;
   try {
     await performAsync("spawn", "qemu", async () => {
-      child = spawnStrictly(program as string, args, {
-        cwd: plan.runDir,
-        detached: true,
-        stdio: ["ignore", log, log, ...fds, ...(jailed ? (["pipe"] as const) : [])],
-        env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C" },
-      });
-      child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
-      child.unref();
-      await hasStarted(child, program as string, jailed ? launcherMissing : cannotRun(plan));
-      const report = child.stdio[firstInheritedFd + fds.length] as Readable | undefined;
-      pid = jailed ? await jailedPid(report as Readable) : child.pid;
+      const descriptors = [log, log, ...fds, ...(report?.descriptors ?? [])];
+      child = await execute(program as string, args, plan, descriptors);
+      report?.handedOver();
+      pid = report === undefined ? child.pid : await jailedPid(report.stream);
       // The launcher has done so itself.
-      if (!jailed) raiseOomScore(pid as number);
+      if (!jailed) raiseOomScore(pid);
     });
     const record = identify(pid as number, plan);
-    return { record, ended: jailed ? exited.then((how) => endOf(record, how)) : exited };
+    const { ended } = child as unknown as Spawned;
+    return { record, ended: jailed ? ended.then((how) => endOf(record, how)) : ended };
   } catch (error) {
     // The process is unknown to the caller, who could not end it.
-    child?.kill("SIGKILL");
+    child?.kill();
     throw error;
   } finally {
     closeSync(log);
+  }
+}
+
+/** Without a jail, sockets and the pid file get the umask's rights; the launcher has its own. */
+async function execute(
+  program: string,
+  args: readonly string[],
+  plan: VmPlan,
+  descriptors: readonly number[],
+): Promise<Spawned> {
+  const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
+  const umask = plan.jail === undefined ? { umask: 0o077 } : {};
+  try {
+    return await spawnProcess(program, { args, cwd: plan.runDir, env, descriptors, ...umask });
+  } catch (thrown) {
+    if (isPodnetError(thrown)) throw thrown;
+    const otherwise = plan.jail === undefined ? cannotRun(plan) : launcherMissing;
+    throw otherwise(program, thrown as Error);
   }
 }
 

@@ -146,6 +146,68 @@ export const setns = libc.func("int setns(int, int)") as KoffiFunc<
 /** `int unshare(int flags)`: concerns the calling thread only. */
 export const unshare = libc.func("int unshare(int)") as KoffiFunc<(flags: number) => number>;
 
+/** `int pipe2(int ends[2], int flags)` */
+export const pipe2 = libc.func("int pipe2(void *, int)") as KoffiFunc<
+  (ends: Int32Array, flags: number) => number
+>;
+
+/** `pid_t waitpid(pid_t, int *status, int options)` */
+export const waitpid = libc.func("int waitpid(int, void *, int)") as KoffiFunc<
+  (pid: number, status: Int32Array, options: number) => number
+>;
+
+/**
+ * `int posix_spawnp(pid_t *, const char *file, const posix_spawn_file_actions_t *, const
+ * posix_spawnattr_t *, char *const argv[], char *const envp[])`: answers with an error number.
+ */
+export const posixSpawn = libc.func(
+  "int posix_spawnp(void *, const char *, const void *, const void *, const char **, const char **)",
+) as KoffiFunc<
+  (
+    pid: Int32Array,
+    program: string,
+    actions: Bytes,
+    attributes: Bytes,
+    argv: readonly (string | null)[],
+    environment: readonly (string | null)[],
+  ) => number
+>;
+
+const onActions = (name: string): KoffiFunc<(actions: Bytes) => number> =>
+  libc.func(`int posix_spawn_file_actions_${name}(void *)`) as KoffiFunc<
+    (actions: Bytes) => number
+  >;
+
+/** What a child does before it executes its program: `posix_spawn_file_actions_…`. */
+export const spawnActions = {
+  init: onActions("init"),
+  destroy: onActions("destroy"),
+  duplicate: libc.func("int posix_spawn_file_actions_adddup2(void *, int, int)") as KoffiFunc<
+    (actions: Bytes, from: number, to: number) => number
+  >,
+  changeDirectory: libc.func(
+    "int posix_spawn_file_actions_addchdir_np(void *, const char *)",
+  ) as KoffiFunc<(actions: Bytes, path: string) => number>,
+};
+
+const onAttributes = (name: string): KoffiFunc<(attributes: Bytes) => number> =>
+  libc.func(`int posix_spawnattr_${name}(void *)`) as KoffiFunc<(attributes: Bytes) => number>;
+
+/** Attributes of a child: `posix_spawnattr_…`. */
+export const spawnAttributes = {
+  init: onAttributes("init"),
+  destroy: onAttributes("destroy"),
+  setFlags: libc.func("int posix_spawnattr_setflags(void *, short)") as KoffiFunc<
+    (attributes: Bytes, flags: number) => number
+  >,
+  setSignalMask: libc.func("int posix_spawnattr_setsigmask(void *, const void *)") as KoffiFunc<
+    (attributes: Bytes, signals: Bytes) => number
+  >,
+  setDefaultSignals: libc.func(
+    "int posix_spawnattr_setsigdefault(void *, const void *)",
+  ) as KoffiFunc<(attributes: Bytes, signals: Bytes) => number>,
+};
+
 /** Error number of the last synchronous call. Asynchronous calls do not set it (koffi 3.3). */
 export const lastErrno = (): number => koffi.errno();
 

@@ -18,7 +18,7 @@ const mutators: Readonly<Record<string, RegExp>> = {
     /^(?:write|append|mk|rm|unlink|rename|link|symlink|ch(?:mod|own)|truncate|utimes|copy|cp|open)/,
   "node:child_process": /./,
   execa: /^execa/,
-  "ffi/libc.ts": /^(?:bind|connect|send|sendmm?sg|writev|ioctl\w+|setns|unshare)$/,
+  "ffi/libc.ts": /^(?:bind|connect|send|sendmm?sg|writev|ioctl\w+|setns|unshare|posixSpawn)$/,
   "ffi/scm-rights.ts": /^send/,
 };
 /** Methods, in the files that have to do with them. */
@@ -71,6 +71,8 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   ],
   "hypervisor/process/process.ts: spawn": [1, "`spawnStrictly`, which is called in one"],
   "hypervisor/process/run-dir.ts: open": [1, "what is done with the file is an effect"],
+  "linux/processes/spawn.ts: posixSpawn": [1, "`spawnProcess`, which is called in one"],
+  "linux/processes/spawn.ts: process.kill": [1, "what has begun in an effect that has failed"],
   "linux/processes/command.ts: execa": [1, "`command`, which is called in one"],
   "linux/sockets/datagram-outlet.ts: sendmmsg": [
     2,

@@ -115,7 +115,7 @@ export const roomFaults: readonly Fault[] = [
     kind: "bound",
     name: "a machine that is not confined is ended after podnetd",
     file: "hypervisor/process/process.ts",
-    find: "if (!jailed) raiseOomScore(pid as number);",
+    find: "if (!jailed) raiseOomScore(pid);",
     put: "",
     noticedBy: {
       file: "test/vm/standin-start.test.ts",
