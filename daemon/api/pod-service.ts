@@ -65,6 +65,12 @@ function filtersOf(plan: PodPlan, { config, network, networks, policies }: Servi
   return { filters: { pod: portsOf(plan, networks.list()), policed } };
 }
 
+/** The services that a pod reaches. */
+function servicesOf({ interfaces }: PodPlan, { services }: Pick<ServiceParts, "services">) {
+  const own = new Set<string | undefined>(interfaces.map(({ network }) => network));
+  return services.desired().filter(({ network }) => own.has(network));
+}
+
 /** The pod service over this node's pods. */
 export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire.PodService>> {
   const { pods, config } = parts;
@@ -136,6 +142,7 @@ export function podService(parts: ServiceParts): Partial<ServiceImpl<typeof wire
           fragments: parts.networks.fragments(),
           definitions: parts.networks.list(),
         },
+        services: servicesOf(live.plan, parts),
         sandboxes: parts.host.sandboxes,
         firewall: async () => (await parts.network.observe.facts(signal)).firewall,
         ...filtersOf(live.plan, parts),

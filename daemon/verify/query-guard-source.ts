@@ -1,7 +1,12 @@
 import { PodnetError } from "../../core/errors.ts";
 import { findProgram, run } from "../../linux/processes/command.ts";
 import { runSource } from "./run-source.ts";
-import { type GuardReport, parseGuardReport } from "./source-reports.ts";
+import {
+  type GuardReport,
+  parseGuardReport,
+  parseServicesReport,
+  type ServicesReport,
+} from "./source-reports.ts";
 
 /** Longest that a listing may take, milliseconds. */
 const listMs = 10_000;
@@ -18,6 +23,13 @@ export async function hearGuard(signal: AbortSignal): Promise<GuardReport | unde
   ]);
   const said = await runSource("rules-source.ts", ["guard"], signal, { stdin: tables.join("\n") });
   return parseGuardReport(said);
+}
+
+/** Where services lead, as `nft` lists their table; undefined and throwing as `hearGuard`. */
+export async function hearServices(signal: AbortSignal): Promise<ServicesReport | undefined> {
+  if (findProgram("nft") === undefined) return undefined;
+  const stdin = await listed("inet podnet_services", signal);
+  return parseServicesReport(await runSource("rules-source.ts", ["services"], signal, { stdin }));
 }
 
 /** A table as JSON; empty where it does not exist. Throws `COMMAND_FAILED`. */

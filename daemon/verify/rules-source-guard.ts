@@ -1,5 +1,5 @@
 /**
- * How the rules source (`rules-source.ts`) reads the guard and policies: it shares no code with
+ * How the rules source (`rules-source.ts`) reads the guard, policies and services: it shares no code with
  * podnet, on purpose.
  */
 import { inside, type Json, listOf, plain, reached, wordOf } from "./rules-source-reader.ts";
@@ -137,4 +137,97 @@ export function readGuard(text: string): Report {
       }),
     ),
   };
+}
+
+/** A port of a service on a bridge, and where its connections are led. */
+interface Door {
+  readonly bridge: string;
+  readonly protocol: string;
+  readonly address: string;
+  readonly port: number;
+  /** Each backend with its number of slots. */
+  readonly backends: { readonly address: string; readonly port: number; readonly slots: number }[];
+}
+
+interface ServicesReport {
+  /** The families in which packets that come in are asked for their service: 4, 6. */
+  readonly asked: number[];
+  readonly doors: Door[];
+}
+
+const servicesTable = "podnet_services";
+/** nft writes a protocol by its name where /etc/protocols has it. */
+const protocols: Readonly<Record<string, string>> = { "6": "tcp", "17": "udp", "132": "sctp" };
+
+/** Parses what nft lists of the table; of an empty text nothing. Throws `SyntaxError`. */
+export function readServices(text: string): ServicesReport {
+  const entries = text.trim() === "" ? [] : listOf(inside(JSON.parse(text), "nftables"));
+  const of = (kind: string): Json[] =>
+    entries
+      .map((each) => inside(each, kind))
+      .filter((each): each is Json => typeof each === "object" && each !== null)
+      .filter((each) => each["family"] === "inet" && each["table"] === servicesTable);
+  const [maps, rules, chains] = [of("map"), of("rule"), of("chain")];
+  const elementsOf = (name: string): readonly unknown[] =>
+    maps.filter((map) => map["name"] === name).flatMap(({ elem }) => listOf(elem));
+  const slots = new Map<string, ReadonlyMap<number, readonly string[]>>();
+  const slotsOf = (name: string): ReadonlyMap<number, readonly string[]> => {
+    const known = slots.get(name);
+    if (known !== undefined) return known;
+    const read = new Map(
+      elementsOf(name).map((element) => {
+        const [key, value] = listOf(element);
+        return [Number(plain(key)[0]), plain(value)] as const;
+      }),
+    );
+    slots.set(name, read);
+    return read;
+  };
+  const begins = new Set(
+    chains.filter(({ hook }) => hook === "prerouting").map(({ name }) => wordOf(name)),
+  );
+  const met = rules
+    .filter(({ chain }) => begins.has(wordOf(chain)))
+    .map(({ expr }) => JSON.stringify(expr ?? []));
+  return {
+    asked: [4, 6].filter((family) => met.some((rule) => rule.includes(`"@services${family}"`))),
+    doors: [4, 6].flatMap((family) =>
+      elementsOf(`services${family}`).map((element): Door => {
+        const [key, value] = listOf(element);
+        const [bridge = "", protocol = "", address = "", port = ""] = plain(key);
+        const chain = wordOf(inside(inside(value, "jump") ?? inside(value, "goto"), "target"));
+        const choosing = rules.filter((rule) => rule["chain"] === chain);
+        const backends = choosing.flatMap(({ expr }) => backendsOf(listOf(expr), slotsOf));
+        return {
+          bridge,
+          protocol: protocols[protocol] ?? protocol,
+          address,
+          port: Number(port),
+          backends,
+        };
+      }),
+    ),
+  };
+}
+
+/** The backends that a rule draws among: all slots from an offset on. */
+function backendsOf(
+  expressions: readonly unknown[],
+  slotsOf: (map: string) => ReadonlyMap<number, readonly string[]>,
+): Door["backends"] {
+  const map = expressions
+    .map((each) => inside(inside(inside(each, "dnat"), "addr"), "map"))
+    .find((each) => each !== undefined);
+  const key = inside(map, "key");
+  const drawn = inside(key, "numgen") ?? inside(key, "jhash");
+  const [count, offset] = [Number(inside(drawn, "mod")), Number(inside(drawn, "offset") ?? 0)];
+  const there = slotsOf(wordOf(inside(map, "data")).replace(/^@/, ""));
+  const found = new Map<string, Door["backends"][number]>();
+  for (let i = 0; i < count; i++) {
+    const [address = "no slot", port = "0"] = there.get(offset + i) ?? [];
+    const text = `${address} ${port}`;
+    const slots = (found.get(text)?.slots ?? 0) + 1;
+    found.set(text, { address, port: Number(port), slots });
+  }
+  return [...found.values()];
 }

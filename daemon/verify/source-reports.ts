@@ -76,6 +76,20 @@ const guardReport = z.strictObject({
   ),
 });
 
+/** The output of `rules-source.ts` about services. */
+const servicesReport = z.strictObject({
+  asked: z.array(z.int()),
+  doors: z.array(
+    z.strictObject({
+      bridge: z.string(),
+      protocol: z.string(),
+      address: z.string(),
+      port: z.int(),
+      backends: z.array(z.strictObject({ address: z.string(), port: z.int(), slots: z.int() })),
+    }),
+  ),
+});
+
 /** The output of `vm-source.ts`. */
 const vmReport = z.strictObject({
   status: z.string(),
@@ -152,6 +166,7 @@ export type RulesReport = z.infer<typeof rulesReport>;
 export type SocketsReport = z.infer<typeof socketsReport>;
 export type HostReport = z.infer<typeof hostReport>;
 export type GuardReport = z.infer<typeof guardReport>;
+export type ServicesReport = z.infer<typeof servicesReport>;
 export type VmReport = z.infer<typeof vmReport>;
 
 function parse<T>(schema: z.ZodType<T>, source: string, text: string): T {
@@ -171,6 +186,8 @@ function parse<T>(schema: z.ZodType<T>, source: string, text: string): T {
 }
 
 export const parseGuardReport = (text: string): GuardReport => parse(guardReport, "nft", text);
+export const parseServicesReport = (text: string): ServicesReport =>
+  parse(servicesReport, "nft", text);
 export const parseHostReport = (text: string): HostReport => parse(hostReport, "netlink", text);
 export const parseVmReport = (text: string): VmReport => parse(vmReport, "qemu-qmp", text);
 export const parseRulesReport = (text: string): RulesReport => parse(rulesReport, "of rules", text);

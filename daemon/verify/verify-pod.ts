@@ -2,6 +2,7 @@ import { PodnetError } from "../../core/errors.ts";
 import type { RunningVm } from "../../hypervisor/driver.ts";
 import type { Guest } from "../../guest-init/channel/guest.ts";
 import type { FirewallFacts } from "../../network/firewall/driver.ts";
+import type { ServiceDesired } from "../../network/model/service.ts";
 import type { PodPlan } from "../pods/store/pod-plan.ts";
 import type { Sandboxes } from "../pods/interfaces/sandboxes.ts";
 import { askPlugins } from "./ask-plugins.ts";
@@ -9,6 +10,7 @@ import type { Check } from "./check.ts";
 import { machineKindOf } from "../pods/machine/machine-of.ts";
 import { comparePod } from "./compare.ts";
 import { compareGuard, type Filters } from "./compare-guard.ts";
+import { compareServices } from "./services/compare-services.ts";
 import {
   type ExpectedInterface,
   expectedInterfaces,
@@ -17,7 +19,7 @@ import {
 import { checkGuestLinks } from "./guest-links.ts";
 import { checkLoopback } from "./guest-loopback.ts";
 import { runSource } from "./run-source.ts";
-import { hearGuard } from "./query-guard-source.ts";
+import { hearGuard, hearServices } from "./query-guard-source.ts";
 import { queryHostSource } from "./query-host-source.ts";
 import { checkPlace } from "./check-place.ts";
 import { hearPorts } from "./query-port-sources.ts";
@@ -44,6 +46,8 @@ export interface Surroundings {
   readonly firewall: () => Promise<FirewallFacts>;
   /** Absent where the guard is not in force. */
   readonly filters?: Filters;
+  /** The services of the pod's networks, as the host is to have them; none unless given. */
+  readonly services?: readonly ServiceDesired[];
   /** Asks plugins that have set up the pod's network. */
   readonly sandboxes: Pick<Sandboxes, "check">;
 }
@@ -56,7 +60,7 @@ export interface Surroundings {
 export async function verifyPod(
   pod: Verifiable,
   signal: AbortSignal,
-  { networks, firewall, filters, sandboxes }: Surroundings,
+  { networks, firewall, filters, services = [], sandboxes }: Surroundings,
 ): Promise<Verification> {
   const { podId, name, published = [] } = pod.plan;
   if (pod.vm === undefined) {
@@ -69,10 +73,11 @@ export async function verifyPod(
   const portsAsPrinted = async (): Promise<Check[]> =>
     hearPorts(pod.plan, await firewall(), signal);
   const look = async (): Promise<Check[]> => {
-    const [host, vm, guard, ports, ...inside] = await Promise.all([
+    const [host, vm, guard, served, ports, ...inside] = await Promise.all([
       queryHostSource(linkNames(expected), signal),
       socket === undefined ? undefined : queryVmSource(socket, signal),
       filters === undefined ? undefined : hearGuard(signal),
+      services.length === 0 ? undefined : hearServices(signal),
       published.length === 0 ? [] : portsAsPrinted(),
       checkLoopback(pod.plan, pod.guest, signal),
       checkGuestLinks(pod.plan, pod.guest, signal),
@@ -80,7 +85,8 @@ export async function verifyPod(
     ]);
     const filtered =
       guard === undefined || filters === undefined ? [] : compareGuard(filters, guard);
-    return [...comparePod(expected, host, vm), ...filtered, ...ports, ...inside.flat()];
+    const led = served === undefined ? [] : compareServices(services, served);
+    return [...comparePod(expected, host, vm), ...filtered, ...led, ...ports, ...inside.flat()];
   };
   const lookAgain = async (): Promise<Check[]> => {
     const checks = await look();
