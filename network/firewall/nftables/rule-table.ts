@@ -218,7 +218,7 @@ export class RuleTable {
   async commit(edit: NftablesEdit): Promise<void> {
     if (edit.base === "make" || edit.base === "remake")
       this.#memory.rememberTable(this.#model.name);
-    this.#ledger.count();
+    // As the look has counted: what another program has changed since then shows afterwards.
     const before = this.#ledger.last;
     try {
       await this.#send(edit);

@@ -86,3 +86,39 @@ test("ports have a link group of their bridge's, which is podnet's and no other'
     false,
   ]);
 });
+
+test("a change of another program between a look and a commit is seen by the next look", async (t) => {
+  const looksAfter = async (others: number): Promise<number> => {
+    const source = working();
+    let [more, looks] = [0, 0];
+    const counted: NftablesSource = {
+      open: () => {
+        const nftables = source.open();
+        const list: typeof nftables.list = (...asked) => {
+          looks++;
+          return nftables.list(...asked);
+        };
+        return { ...nftables, list };
+      },
+      openCounter: () => {
+        const counter = source.openCounter();
+        return { ...counter, read: () => (counter.read() ?? 0) + more };
+      },
+    };
+    const memory = new Memory("here");
+    const tables = guardTables.map((model) => new RuleTable(counted, memory, model));
+    const guard = new Guard(tables, memory, { off: false, hostSeed: "test" });
+    const changes = await guard.compareNetwork(networkFragment(), signal);
+    more += others;
+    const [first] = changes;
+    if (first?.kind !== "nftables") throw new Error("The guard has nothing to make");
+    const table = tables.find(({ model }) => model.name === first.table);
+    await table?.commit(first);
+    const before = looks;
+    await table?.look(signal);
+    await table?.look(signal);
+    return looks - before;
+  };
+  t.is(await looksAfter(0), 0);
+  t.is(await looksAfter(1), 1);
+});
