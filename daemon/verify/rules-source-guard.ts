@@ -1,6 +1,6 @@
 /**
- * How the rules source (`rules-source.ts`) reads the guard, policies and services: it shares no code with
- * podnet, on purpose.
+ * How the rules source (`rules-source.ts`) reads the guard, policies and services: it shares no
+ * code with podnet, on purpose.
  */
 import { inside, type Json, listOf, plain, reached, wordOf } from "./rules-source-reader.ts";
 
