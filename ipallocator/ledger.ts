@@ -137,6 +137,11 @@ export class Ledger {
     return this.#records.offsetOf(record);
   }
 
+  /** Quarantined records, oldest first. */
+  quarantine(): Generator<number> {
+    return this.#records.quarantineChain();
+  }
+
   /** Quarantined records where the search looks, oldest first. */
   *quarantineSearched(): Generator<number> {
     for (const record of this.#records.quarantineChain())

@@ -171,6 +171,17 @@ export class AddressPool {
     return found.map((offset) => this.#space.ipAt(offset));
   }
 
+  /** Addresses in quarantine, oldest first, `count` at most. */
+  quarantined(count: number, now: number = this.#clock.now()): Ip[] {
+    this.#advance(now);
+    const found: Ip[] = [];
+    for (const record of this.#ledger.quarantine()) {
+      if (found.length >= count) break;
+      found.push(this.#space.ipAt(this.#ledger.offsetOf(record)));
+    }
+    return found;
+  }
+
   /** Makes the next search start behind this address, as if it had been handed out last. */
   seek(ip: Ip): void {
     this.#ledger.cursor = this.#offsetOf(ip);

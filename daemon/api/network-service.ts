@@ -50,6 +50,9 @@ export function networkService(parts: ServiceParts): ServiceImpl<typeof wire.Net
   };
 }
 
+/** Most addresses in quarantine that an answer names. */
+const shownInQuarantine = 256;
+
 function networkView(
   network: NetworkDefinition,
   { addresses, networks, db }: ServiceParts,
@@ -64,6 +67,7 @@ function networkView(
       gateway: ipOf(gateway),
       ranges: ranges.map(ipRangeText),
       reservations: reserved.map(ipRangeText),
+      quarantinedAddresses: [...addresses.quarantined(network.name, cidr, shownInQuarantine)],
       ...countsOf(stats.find((each) => each.cidr === cidr)),
     })),
     isolated: network.isolated,

@@ -219,6 +219,11 @@ export class Addresses {
     return Array.from(this.#pools(network), ([cidr, pool]) => ({ cidr, ...pool.stats() }));
   }
 
+  /** Addresses of a subnet that are in quarantine, oldest first, `count` at most. */
+  quarantined(network: NetworkName, cidr: Cidr, count: number): readonly Ip[] {
+    return this.#pools(network).get(cidr)?.quarantined(count) ?? [];
+  }
+
   /** Counts of all pools of a network together. */
   stats(network: NetworkName): PoolStats {
     const sum = { size: 0n, free: 0n, used: 0n, reserved: 0n, quarantined: 0n };

@@ -78,3 +78,21 @@ test("systemd finds nothing wrong with the unit", async (t) => {
   // What it says of other units of this machine is not ours.
   t.notRegex(`${stdout}${stderr}`, /podnetd/);
 });
+
+test("each limit that the unit leaves open is in the page with its reason, and no other", async (t) => {
+  const words = ["security", "--offline=yes", "--json=short", unit];
+  // (It ends with 1 when it finds something open.)
+  const { stdout } = await promisify(execFile)("systemd-analyze", words).catch(
+    (thrown: { stdout: string }) => thrown,
+  );
+  const rows = JSON.parse(stdout) as { name: string; exposure?: string | null }[];
+  t.true(rows.length > 70);
+  const nameOf = (text: string): string => text.replace(/=.*/, "=");
+  const open = new Set(rows.filter(({ exposure }) => exposure).map(({ name }) => nameOf(name)));
+  const page = readFileSync(path.join(top, "docs/how-to/confinement.md"), "utf8");
+  const [, section = ""] = page.split("## What the unit does not limit");
+  const listed = [...section.matchAll(/^\|.*\|/gm)].flatMap(([row]) =>
+    [...(row.split("|")[1] ?? "").matchAll(/`(\w+=)`/g)].map(([, name = ""]) => name),
+  );
+  t.deepEqual(listed.toSorted(), [...open].toSorted());
+});

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { HealthCheck_Status as Status } from "../../api/gen/podnet/v1/node_service_pb.ts";
+import { base } from "./base.ts";
 import { Events } from "./events.tsx";
 import { count } from "./format.ts";
 import { Host } from "./host.tsx";
@@ -9,9 +10,10 @@ import { PodDetails } from "./pod-details.tsx";
 import { PodTable } from "./pod-table.tsx";
 import { Policies } from "./policies.tsx";
 import { Pools } from "./pools.tsx";
+import { Starts } from "./starts.tsx";
 import { Topology } from "./topology.tsx";
 
-const views = ["Network", "Pods", "Addresses", "Policies", "Events", "Host"] as const;
+const views = ["Network", "Pods", "Starts", "Addresses", "Policies", "Events", "Host"] as const;
 type View = (typeof views)[number];
 
 /** The view of the address's fragment, so that the browser's buttons work. */
@@ -104,6 +106,7 @@ export function App({ state }: { state: State }) {
   const contents: Readonly<Record<View, ComponentChildren>> = {
     Network: <Topology state={state} pods={shown} choose={setChosen} />,
     Pods: <PodTable state={state} pods={shown} choose={setChosen} chosen={chosen} />,
+    Starts: <Starts state={state} choose={setChosen} />,
     Addresses: <Pools state={state} choose={setChosen} />,
     Policies: <Policies state={state} />,
     Events: <Events events={state.events} />,
@@ -116,7 +119,7 @@ export function App({ state }: { state: State }) {
       </a>
       <header>
         <h1>
-          <img src="/icon.svg" alt="" width="22" height="22" /> podnet
+          <img src={`${base}icon.svg`} alt="" width="22" height="22" /> podnet
         </h1>
         <span class="muted">{state.info?.hostname}</span>
         <Health state={state} />

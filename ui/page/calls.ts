@@ -10,6 +10,7 @@ import {
   type MessageShape,
   toJson,
 } from "@bufbuild/protobuf";
+import { base } from "./base.ts";
 import { ErrorInfoSchema } from "../../api/gen/podnet/v1/error_pb.ts";
 
 /** A failed call, with what to do about it. */
@@ -28,7 +29,7 @@ export class CallError extends Error {
 const lenient = { ignoreUnknownFields: true };
 
 const pathOf = ({ parent, name }: { parent: { typeName: string }; name: string }): string =>
-  `/${parent.typeName}/${name}`;
+  `${base}${parent.typeName}/${name}`;
 
 const errorOf = (json: JsonValue): CallError =>
   new CallError(fromJson(ErrorInfoSchema, json, lenient));

@@ -2,14 +2,14 @@ import { useState } from "preact/hooks";
 import { clock } from "./format.ts";
 import type { Event } from "./model.ts";
 
-/** What happened since the page was opened, newest first. */
+/** What happened last, newest first; also before the page was opened. */
 export function Events({ events }: { events: readonly Event[] }) {
   const [kind, setKind] = useState("");
   const kinds = [...new Set(events.map(({ what }) => what))].toSorted();
   const shown = events.filter(({ what }) => kind === "" || what === kind);
   return (
     <>
-      <label>
+      <label class="field">
         Kind{" "}
         <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
           <option value="">all</option>
@@ -18,12 +18,12 @@ export function Events({ events }: { events: readonly Event[] }) {
           ))}
         </select>
       </label>
-      {shown.length === 0 ? <p class="muted">Nothing has happened since the page was opened</p> : null}
-      <ol class="plain">
-        {shown.map(({ key, timeMs, what, pod, text }) => (
+      {shown.length === 0 ? <p class="muted">Nothing has happened</p> : null}
+      <ol class="plain lines" aria-label="Events, newest first">
+        {shown.map(({ key, timeMs, what, tone, pod, text }) => (
           <li key={key}>
-            <time>{clock(timeMs)}</time> <span class="what">{what}</span> <strong>{pod}</strong>{" "}
-            {text}
+            <time>{clock(timeMs)}</time> <span class={`what ${tone}`}>{what}</span>{" "}
+            <strong>{pod}</strong> <span class="text">{text}</span>
           </li>
         ))}
       </ol>

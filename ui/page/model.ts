@@ -13,10 +13,11 @@ import {
   type ListNodesResponse,
   OverlayService,
 } from "../../api/gen/podnet/v1/overlay_service_pb.ts";
-import type { Pod } from "../../api/gen/podnet/v1/pod_pb.ts";
+import type { Pod, Span } from "../../api/gen/podnet/v1/pod_pb.ts";
 import {
   PodService,
   type PodStats,
+  type WatchPodsResponse,
   WatchPodsResponse_Kind as Kind,
 } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import {
@@ -24,15 +25,30 @@ import {
   PolicyService,
   type TailPolicyResponse,
 } from "../../api/gen/podnet/v1/policy_service_pb.ts";
+import { base } from "./base.ts";
 import { type CallError, call, follow } from "./calls.ts";
+import type { Tone } from "./states.ts";
 
 /** One line of the list of events. */
 export interface Event {
   readonly key: string;
   readonly timeMs: number;
   readonly what: string;
+  readonly tone: Tone | "";
   readonly pod: string;
   readonly text: string;
+}
+
+/** One create or start of a pod, as far as its steps have come. */
+export interface Start {
+  readonly key: string;
+  readonly id: string;
+  readonly name: string;
+  readonly timeMs: number;
+  readonly spans: readonly Span[];
+  readonly done: boolean;
+  /** Empty unless it has failed. */
+  readonly error: string;
 }
 
 export interface State {
@@ -50,6 +66,8 @@ export interface State {
   readonly pools: readonly Pool[];
   /** Newest first. */
   readonly events: readonly Event[];
+  /** Newest first. */
+  readonly starts: readonly Start[];
   readonly error: CallError | undefined;
   /** Whether pods may be changed. */
   readonly changes: boolean;
@@ -69,12 +87,15 @@ const empty: State = {
   drift: undefined,
   pools: [],
   events: [],
+  starts: [],
   error: undefined,
   changes: false,
 };
 
 const keptEvents = 500;
 const keptVerdicts = 200;
+const keptStarts = 100;
+const keptPast = 1000n;
 /** Between two looks at what has no stream, and at the host's drift, milliseconds. */
 const [lookMs, driftMs, statsMs] = [5000, 30_000, 2000];
 
@@ -88,6 +109,40 @@ const kinds: Readonly<Partial<Record<Kind, string>>> = {
   [Kind.DENIAL]: "denied",
   [Kind.SERVICE]: "service",
 };
+const tones: Readonly<Partial<Record<Kind, Tone>>> = {
+  [Kind.DRIFT]: "warn",
+  [Kind.GUARD]: "warn",
+  [Kind.DENIAL]: "warn",
+};
+
+/**
+ * The starts after an event: steps belong to the last one of their pod. An event of the past has
+ * its pod as it is now.
+ */
+function startsAfter(
+  starts: readonly Start[],
+  { kind, pod, cursor, time, span, error, text }: WatchPodsResponse,
+): readonly Start[] {
+  if (pod === undefined) return starts;
+  const at = starts.findIndex(({ id }) => id === pod.id);
+  const last = starts[at];
+  const begins =
+    kind === Kind.CREATED ||
+    (kind === Kind.STEP && (last === undefined || last.done || last.error !== ""));
+  if (begins) {
+    const timeMs = time === undefined ? Date.now() : timestampMs(time);
+    const spans = span === undefined ? [] : [span];
+    const start = { key: `${cursor}`, id: pod.id, name: pod.name, timeMs, spans, done: false };
+    return [{ ...start, error: "" }, ...starts].slice(0, keptStarts);
+  }
+  if (last === undefined || last.done) return starts;
+  if (kind === Kind.STEP && span !== undefined)
+    return starts.with(at, { ...last, spans: [...last.spans, span] });
+  const isOver = error !== undefined || kind === Kind.DELETED || /^(?:running|failed)/.test(text);
+  if (!isOver) return starts;
+  const spans = pod.spans.length > last.spans.length ? pod.spans : last.spans;
+  return starts.with(at, { ...last, spans, done: true, error: error?.message ?? "" });
+}
 
 /** The state and who shows it. Changes of one moment are shown together. */
 export class Model {
@@ -95,6 +150,8 @@ export class Model {
   #shown: ((state: State) => void) | undefined;
   #queued = false;
   #sequence = 0;
+  /** Cursor of the latest event that is in the list. */
+  #latest = 0n;
 
   get state(): State {
     return this.#state;
@@ -128,7 +185,7 @@ export class Model {
   }
 
   async #allowed(): Promise<void> {
-    const { changes } = (await (await fetch("/allowed")).json()) as { changes: boolean };
+    const { changes } = (await (await fetch(`${base}allowed`)).json()) as { changes: boolean };
     this.#change({ changes });
   }
 
@@ -176,41 +233,80 @@ export class Model {
     });
   }
 
+  /** Takes every pod as it is, then follows what happens. */
   #watch(): void {
-    let pods = new Map<string, Pod>();
-    let synced = false;
-    const again = (error?: CallError): void => {
-      this.#change({ connected: false, ...(error === undefined ? {} : { error }) });
-      setTimeout(() => this.#watch(), 1000);
-    };
-    follow(
+    const pods = new Map<string, Pod>();
+    const end = follow(
       PodService.method.watch,
       {},
       {
-        each: ({ kind, pod, cursor, time, text, error, drift }) => {
-          if (kind === Kind.SYNCED) synced = true;
-          else if (kind === Kind.DELETED && pod !== undefined) pods.delete(pod.id);
-          else if (pod !== undefined && kind !== Kind.STEP) pods.set(pod.id, pod);
-          const what = kinds[kind];
-          if (what !== undefined)
-            this.#note({
-              key: `${cursor}`,
-              timeMs: time === undefined ? Date.now() : timestampMs(time),
-              what,
-              pod: pod?.name ?? "",
-              text: error?.message ?? (text || (drift?.part ?? pod?.reason ?? "")),
-            });
-          if (synced) this.#change({ pods: new Map(pods), connected: true });
+        each: ({ kind, pod, cursor }) => {
+          if (kind === Kind.SNAPSHOT && pod !== undefined) pods.set(pod.id, pod);
+          if (kind !== Kind.SYNCED) return;
+          end();
+          this.#change({ pods: new Map(pods), connected: true });
+          this.#followEvents(pods, cursor, cursor > keptPast ? cursor - keptPast : 0n);
         },
-        over: again,
-        // The browser connects again, and the watch begins with every pod.
+        over: (error) => this.#again(error),
+        lost: () => this.#change({ connected: false }),
+      },
+    );
+  }
+
+  #again(error?: CallError): void {
+    this.#change({ connected: false, ...(error === undefined ? {} : { error }) });
+    setTimeout(() => this.#watch(), 1000);
+  }
+
+  /**
+   * Follows events after one: those up to `known` are past, and pods have them already. What
+   * podnetd no longer remembers of the past is left out.
+   */
+  #followEvents(pods: Map<string, Pod>, known: bigint, after: bigint): void {
+    let begun = false;
+    const end = follow(
+      PodService.method.watch,
+      { after },
+      {
+        each: (event) => {
+          begun = true;
+          this.#happened(event);
+          const { kind, pod, cursor } = event;
+          if (cursor <= known || pod === undefined || kind === Kind.STEP) return;
+          if (kind === Kind.DELETED) pods.delete(pod.id);
+          else pods.set(pod.id, pod);
+          this.#change({ pods: new Map(pods), connected: true });
+        },
+        over: (error) => {
+          if (!begun && error?.code === "EVENTS_LOST" && after !== known)
+            this.#followEvents(pods, known, known);
+          else this.#again(error);
+        },
+        // The browser would ask for the same events again.
         lost: () => {
-          pods = new Map();
-          synced = false;
-          this.#change({ connected: false });
+          end();
+          this.#again();
         },
       },
     );
+  }
+
+  #happened(event: WatchPodsResponse): void {
+    const { kind, pod, cursor, time, text, error, drift } = event;
+    if (cursor <= this.#latest) return;
+    this.#latest = cursor;
+    const starts = startsAfter(this.#state.starts, event);
+    if (starts !== this.#state.starts) this.#change({ starts });
+    const what = kinds[kind];
+    if (what === undefined) return;
+    this.#note({
+      key: `${cursor}`,
+      timeMs: time === undefined ? Date.now() : timestampMs(time),
+      what,
+      tone: error === undefined ? (tones[kind] ?? "") : "bad",
+      pod: pod?.name ?? "",
+      text: error?.message ?? (text || (drift?.part ?? pod?.reason ?? "")),
+    });
   }
 
   #note(event: Event): void {

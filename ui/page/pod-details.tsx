@@ -90,7 +90,7 @@ export function PodDetails({
       {changes ? <Actions pod={pod} /> : null}
       <dl>
         <dt>Id</dt>
-        <dd>{pod.id}</dd>
+        <dd class="mono">{pod.id}</dd>
         {Object.entries(pod.labels).map(([key, value]) => (
           <Fragment key={key}>
             <dt>{key}</dt>
@@ -106,35 +106,22 @@ export function PodDetails({
         </dd>
       </dl>
       <h3>Interfaces</h3>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Addresses</th>
-            <th scope="col">MAC</th>
-            <th scope="col">Network</th>
-            <th scope="col">Rates</th>
-          </tr>
-        </thead>
-        <tbody>
-          {pod.interfaces.map((each) => {
-            const rates = stats?.interfaces.find((one) => one.guestName === each.guestName)?.rates;
-            return (
-              <tr key={each.guestName}>
-                <th scope="row">{each.guestName}</th>
-                <td>{each.addresses.join(" ")}</td>
-                <td>{each.mac}</td>
-                <td>{each.network || each.bridge}</td>
-                <td>
-                  {rates === undefined
-                    ? ""
-                    : `↓ ${rate(rates.rxBytesPerS)} ↑ ${rate(rates.txBytesPerS)}`}
-                </td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
+      {pod.interfaces.map((each) => {
+        const rates = stats?.interfaces.find((one) => one.guestName === each.guestName)?.rates;
+        return (
+          <section key={each.guestName} class="interface" aria-label={each.guestName}>
+            <strong>{each.guestName}</strong>
+            <span>{each.addresses.join(" ") || "no address"}</span>
+            <span class="muted">on {each.network || each.bridge || "a foreign link"}</span>
+            <span class="muted mono">{each.mac}</span>
+            <span class="rate">
+              {rates === undefined
+                ? ""
+                : `↓ ${rate(rates.rxBytesPerS)}  ↑ ${rate(rates.txBytesPerS)}`}
+            </span>
+          </section>
+        );
+      })}
       <h3>How it came up</h3>
       <Waterfall spans={pod.spans} />
       <h3>Console</h3>

@@ -29,6 +29,19 @@ const toNumber = (ip: string): number =>
   ip.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
 const toIp = (n: number): string => [24, 16, 8, 0].map((bits) => (n >>> bits) & 255).join(".");
 
+/** What of a subnet is never given, as it was asked for: addresses, networks, FIRST-LAST. */
+function reservedOf({ reservations }: Subnet): (address: number) => boolean {
+  const ranges = reservations
+    .filter((text) => !text.includes(":"))
+    .map((text) => {
+      const [from = "", to] = text.split("-");
+      if (to !== undefined) return [toNumber(from), toNumber(to)] as const;
+      const { first, size } = rangeOf(from);
+      return [first, first + size - 1] as const;
+    });
+  return (address) => ranges.some(([from, to]) => address >= from && address <= to);
+}
+
 /** The first address of a subnet of IPv4, and how many it has. */
 function rangeOf(cidr: string): { first: number; size: number } {
   const [ip = "", length = "32"] = cidr.split("/");
@@ -63,6 +76,8 @@ function Bitmap({
 }) {
   const rows = Math.ceil(addresses.length / columns);
   const { first, size } = rangeOf(subnet.cidr);
+  const quarantined = new Set(subnet.quarantinedAddresses);
+  const isReserved = reservedOf(subnet);
   const about = (address: number): { tone: string; text: string; pod?: string | undefined } => {
     const ip = toIp(address);
     const holder = holders.get(ip);
@@ -70,7 +85,10 @@ function Bitmap({
     if (ip === subnet.gateway) return { tone: "gateway", text: `${ip}: gateway` };
     if (address === first || address === first + size - 1)
       return { tone: "reserved", text: `${ip}: network or broadcast address` };
-    return { tone: "free", text: `${ip}: free, reserved or in quarantine` };
+    if (isReserved(address)) return { tone: "reserved", text: `${ip}: reserved` };
+    if (quarantined.has(ip))
+      return { tone: "quarantined", text: `${ip}: in quarantine since its holder gave it back` };
+    return { tone: "free", text: `${ip}: free` };
   };
   return (
     <svg
@@ -101,6 +119,10 @@ function Bitmap({
   );
 }
 
+/** Counts of IPv6 have twenty digits and more. */
+const amount = (text: string): string =>
+  text.length > 12 ? `about 2^${Math.round(Math.log2(Number(text)))}` : text;
+
 function Usage({ subnet }: { subnet: Subnet }) {
   const { size, used, free, reserved, quarantined } = subnet;
   const part = (text: string): number => (100 * Number(text)) / Math.max(1, Number(size));
@@ -112,9 +134,33 @@ function Usage({ subnet }: { subnet: Subnet }) {
         <span class="reserved" style={{ width: `${part(reserved)}%` }} />
       </div>
       <p class="muted">
-        {used} used, {quarantined} in quarantine, {reserved} reserved, {free} free of {size}
+        {used} used, {quarantined} in quarantine, {reserved} reserved, {amount(free)} free of{" "}
+        {amount(size)}
       </p>
     </>
+  );
+}
+
+const legend = [
+  ["used", "pod or container"],
+  ["gateway", "gateway"],
+  ["reserved", "reserved"],
+  ["quarantined", "in quarantine"],
+  ["free", "free"],
+] as const;
+
+function Legend() {
+  return (
+    <ul class="legend" aria-label="Colours of the pictures">
+      {legend.map(([tone, text]) => (
+        <li key={tone}>
+          <svg width="12" height="12" aria-hidden="true">
+            <rect class={`cell ${tone}`} width="12" height="12" rx="2" />
+          </svg>{" "}
+          {text}
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -123,12 +169,14 @@ export function Pools({ state, choose }: { state: State; choose: (id: string) =>
   const holders = holdersOf(state);
   return (
     <>
+      <Legend />
+      <div class="pools">
       {state.networks.flatMap((network) =>
         network.subnets.map((subnet) => {
           const isIpv4 = !subnet.cidr.includes(":");
           const parts = isIpv4 ? partsOf(subnet, holders) : [];
           return (
-            <section key={`${network.name} ${subnet.cidr}`} aria-label={`Pool ${subnet.cidr}`}>
+            <section class="card" key={`${network.name} ${subnet.cidr}`} aria-label={`Pool ${subnet.cidr}`}>
               <h3>
                 {network.name} <span class="muted">{subnet.cidr}</span>
               </h3>
@@ -146,8 +194,10 @@ export function Pools({ state, choose }: { state: State; choose: (id: string) =>
           );
         }),
       )}
+      </div>
       <h3>Holders</h3>
-      <table>
+      <div class="card scroll fit">
+      <table class="narrow">
         <thead>
           <tr>
             <th scope="col">Address</th>
@@ -171,6 +221,7 @@ export function Pools({ state, choose }: { state: State; choose: (id: string) =>
           ))}
         </tbody>
       </table>
+      </div>
     </>
   );
 }

@@ -29,7 +29,7 @@ const sum = (all: readonly Rates[]): Rates => ({
 
 function Rate({ rates: { rx, tx } }: { rates: Rates }) {
   return (
-    <span class="rate">
+    <span class={`rate${rx + tx === 0 ? " still" : ""}`}>
       <span aria-label="received">↓</span> {rate(rx)} <span aria-label="sent">↑</span> {rate(tx)}
     </span>
   );
@@ -41,6 +41,8 @@ const Chip = memo(function Chip({
   name,
   tone,
   title,
+  address,
+  flow,
   small,
   choose,
 }: {
@@ -48,6 +50,8 @@ const Chip = memo(function Chip({
   name: string;
   tone: string;
   title: string;
+  address: string;
+  flow: string;
   small: boolean;
   choose: (id: string) => void;
 }) {
@@ -60,11 +64,20 @@ const Chip = memo(function Chip({
         aria-label={title}
         onClick={() => choose(id)}
       >
-        {small ? "" : name}
+        {small ? null : (
+          <>
+            <span class="name">{name}</span>
+            <span class="address">{address}</span>
+            <span class="flow">{flow}</span>
+          </>
+        )}
       </button>
     </li>
   );
 });
+
+/** What a pod sends and receives, in few characters. */
+const flowOf = ({ rx, tx }: Rates): string => (rx + tx === 0 ? "idle" : `↓ ${rate(rx)} ↑ ${rate(tx)}`);
 
 /** The networks that pods are on; a pod on several is on each. Other interfaces have none. */
 function byNetwork(pods: readonly Pod[]): Map<string, Pod[]> {
@@ -92,7 +105,7 @@ function NetworkCard({
   const small = pods.length > named;
   const rates = sum(pods.map(({ id }) => ratesOf(state.stats.get(id))));
   return (
-    <section class="network" aria-label={`Network ${title}`}>
+    <section class="network card" aria-label={`Network ${title}`}>
       <header>
         <h3>{title}</h3>
         <span class="muted">
@@ -106,6 +119,7 @@ function NetworkCard({
         </span>
         <Rate rates={rates} />
       </header>
+      {pods.length + containers.length > 0 ? null : <p class="muted">Nothing is on it</p>}
       <ul class="chips">
         {pods.map((pod) => (
           <Chip
@@ -113,6 +127,8 @@ function NetworkCard({
             id={pod.id}
             name={pod.name}
             tone={toneOf(pod)}
+            address={pod.interfaces.find((each) => each.network === network?.name)?.addresses.map(bare)[0] ?? ""}
+            flow={small ? "" : flowOf(ratesOf(state.stats.get(pod.id)))}
             title={`${pod.name}, ${stateWord(pod)}, ${pod.interfaces.flatMap((i) => i.addresses.map(bare)).join(" ") || "no address"}`}
             small={small}
             choose={choose}
@@ -124,12 +140,54 @@ function NetworkCard({
               class={`chip container ${each.trouble === "" ? "good" : "warn"}${small ? " small" : ""}`}
               title={`container ${each.pod || each.containerId.slice(0, 12)}, ${each.addresses.map(bare).join(" ")}`}
             >
-              {small ? "" : each.pod || each.containerId.slice(0, 12)}
+              {small ? null : (
+                <>
+                  <span class="name">{each.pod || each.containerId.slice(0, 12)}</span>
+                  <span class="address">{each.addresses.map(bare)[0] ?? ""}</span>
+                  <span class="flow">container</span>
+                </>
+              )}
             </span>
           </li>
         ))}
       </ul>
     </section>
+  );
+}
+
+function Figure({ title, value, tone = "" }: { title: string; value: string; tone?: string }) {
+  return (
+    <div class="figure">
+      <dt>{title}</dt>
+      <dd class={tone}>{value}</dd>
+    </div>
+  );
+}
+
+/** The host in figures. */
+function Figures({ state }: { state: State }) {
+  const { pods, containers, networks, stats, drift } = state;
+  const all = [...pods.values()];
+  const running = all.filter((pod) => stateWord(pod) === "running").length;
+  const bad = all.filter((pod) => toneOf(pod) === "bad").length;
+  const rates = sum([...stats.values()].map(ratesOf));
+  const subnets = networks.flatMap((network) => network.subnets);
+  const used = subnets.reduce((total, each) => total + Number(each.used), 0);
+  const drifted = drift?.parts.filter(({ found }) => found.length > 0).length;
+  return (
+    <dl class="figures">
+      <Figure title="Pods running" value={`${running} of ${pods.size}`} />
+      {bad === 0 ? null : <Figure title="Pods failed" value={`${bad}`} tone="bad" />}
+      <Figure title="Containers" value={`${containers.length}`} />
+      <Figure title="Addresses in use" value={`${used}`} />
+      <Figure title="Pods receive" value={rate(rates.rx)} />
+      <Figure title="Pods send" value={rate(rates.tx)} />
+      <Figure
+        title="Host as planned"
+        value={drifted === undefined ? "…" : drifted === 0 ? "yes" : `${drifted} differ`}
+        tone={drifted === undefined || drifted === 0 ? "" : "warn"}
+      />
+    </dl>
   );
 }
 
@@ -147,23 +205,29 @@ export function Topology({
   const published = pods.flatMap((pod) => pod.ports.map((port) => ({ pod, port })));
   const others = grouped.get("") ?? [];
   return (
+    <>
+    <Figures state={state} />
     <div class="topology">
-      <section class="side" aria-label="Published ports">
+      <section class="side card" aria-label="Published ports">
         <h3>Published ports</h3>
         {published.length === 0 ? <p class="muted">None</p> : null}
         <ul class="plain">
           {published.slice(0, 200).map(({ pod, port }) => (
             <li key={`${pod.id} ${port.hostIp} ${port.hostPort} ${port.protocol}`}>
               <button type="button" class="link" onClick={() => choose(pod.id)}>
-                {port.hostIp || "127.0.0.1"}:{port.hostPort}
-                {port.protocol === "tcp" || port.protocol === "" ? "" : `/${port.protocol}`} →{" "}
-                {pod.name}:{port.podPort}
+                <span class="nowrap">
+                  {port.hostIp || "127.0.0.1"}:{port.hostPort}
+                  {port.protocol === "tcp" || port.protocol === "" ? "" : `/${port.protocol}`}
+                </span>{" "}
+                <span class="nowrap">
+                  → {pod.name}:{port.podPort}
+                </span>
               </button>
             </li>
           ))}
         </ul>
       </section>
-      <div class="networks">
+      <div class="networks" role="group" aria-label="This host">
         {state.networks.map((network) => (
           <NetworkCard
             key={network.name}
@@ -184,10 +248,10 @@ export function Topology({
           />
         )}
       </div>
-      <section class="side" aria-label="Other hosts">
+      <section class="side card" aria-label="Other hosts">
         <h3>Other hosts</h3>
         {state.peers.length === 0 ? <p class="muted">No overlay</p> : null}
-        <ul class="plain">
+        <ul class="plain peers">
           {state.peers.map((peer) => (
             <li key={peer.key}>
               <span class={`dot ${peer.reachable === false ? "bad" : "good"}`} aria-hidden="true" />{" "}
@@ -204,5 +268,6 @@ export function Topology({
         </ul>
       </section>
     </div>
+    </>
   );
 }

@@ -15,20 +15,25 @@ const cookie = "podnet-page";
 export class Access {
   /** In the page's address, until it has been opened. */
   readonly token = randomBytes(24).toString("base64url");
+  /**
+   * Where the page is. Browsers send a cookie to all ports of an address, such as those that pods
+   * have published: this one goes to servers that know the path alone.
+   */
+  readonly path = `/${randomBytes(12).toString("base64url")}/`;
   readonly #session = randomBytes(24).toString("base64url");
-  readonly #hosts: () => readonly string[];
+  readonly #isOwn: (host: string) => boolean;
   #opened = false;
 
-  /** `hosts`: the values of the Host header under which the page is served. */
-  constructor(hosts: () => readonly string[]) {
-    this.#hosts = hosts;
+  /** `isOwn`: whether the page is served under a value of the Host header. */
+  constructor(isOwn: (host: string) => boolean) {
+    this.#isOwn = isOwn;
   }
 
   /** The cookie for a request that opens the page by its token; undefined for any other token. */
   open(token: string): string | undefined {
     if (this.#opened || !isSame(token, this.token)) return undefined;
     this.#opened = true;
-    return `${cookie}=${this.#session}; HttpOnly; SameSite=Strict; Path=/`;
+    return `${cookie}=${this.#session}; HttpOnly; SameSite=Strict; Path=${this.path}`;
   }
 
   /**
@@ -37,7 +42,7 @@ export class Access {
    */
   refusal(request: IncomingMessage): string | undefined {
     const { host = "", origin, cookie: cookies = "" } = request.headers;
-    if (!this.#hosts().includes(host)) return "This is not the address of the page";
+    if (!this.#isOwn(host)) return "This is not the address of the page";
     if (origin !== undefined && origin !== `http://${host}`) return "Another site sent the request";
     const site = request.headers["sec-fetch-site"];
     if (site !== undefined && site !== "same-origin" && site !== "none")
@@ -48,6 +53,6 @@ export class Access {
 
   /** Whether a request comes to the page's own address; its cookie does not matter. */
   isAddressed({ headers: { host = "" } }: IncomingMessage): boolean {
-    return this.#hosts().includes(host);
+    return this.#isOwn(host);
   }
 }

@@ -43,8 +43,8 @@ const most = { requestBytes: 64 * 1024, streams: 32 } as const;
 
 export interface PageOptions {
   readonly podnet: Podnet;
-  /** 0: a free one. */
-  readonly port: number;
+  /** A port of 127.0.0.1, 0 for a free one, or the path of a unix socket that is made. */
+  readonly listen: number | string;
   /** Whether the page may start, stop, pause and resume pods. */
   readonly allowChanges: boolean;
 }
@@ -57,8 +57,12 @@ export interface ServedPage extends AsyncDisposable {
 /** Serves the page until disposed. Throws `PORT_IN_USE`, and `UNSUPPORTED` when it is not built. */
 export async function servePage(options: PageOptions): Promise<ServedPage> {
   const contents = readPage();
-  let port = options.port;
-  const access = new Access(() => [`127.0.0.1:${port}`, `localhost:${port}`]);
+  let port: number | undefined = typeof options.listen === "number" ? options.listen : undefined;
+  // (To a socket a port of any number may be forwarded.)
+  const access = new Access((host) => {
+    const found = /^(?:127\.0\.0\.1|localhost)(?::(\d+))?$/.exec(host);
+    return found !== null && (port === undefined || found[1] === `${port}`);
+  });
   const open = new Set<AbortController>();
   const server = createServer((request, response) => {
     const stop = new AbortController();
@@ -76,10 +80,10 @@ export async function servePage(options: PageOptions): Promise<ServedPage> {
     ).catch((thrown: unknown) => fail(response, toPodnetError(thrown)));
   });
   server.headersTimeout = 10_000;
-  await listen(server, port);
-  port = (server.address() as AddressInfo).port;
+  await listen(server, options.listen);
+  if (port !== undefined) port = (server.address() as AddressInfo).port;
   return {
-    url: `http://127.0.0.1:${port}/?token=${access.token}`,
+    url: `http://127.0.0.1:${port ?? "PORT"}/?token=${access.token}`,
     [Symbol.asyncDispose]: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -105,18 +109,29 @@ function readPage(): ReadonlyMap<string, readonly [Buffer, string]> {
   }
 }
 
-function listen(server: ReturnType<typeof createServer>, port: number): Promise<void> {
+function listen(server: ReturnType<typeof createServer>, where: number | string): Promise<void> {
+  const name = typeof where === "number" ? `Port ${where} of 127.0.0.1` : `"${where}"`;
   return new Promise((resolve, reject) => {
     server.once("error", (cause: NodeJS.ErrnoException) =>
       reject(
-        new PodnetError("PORT_IN_USE", `Port ${port} of 127.0.0.1 cannot be used (${cause.code})`, {
-          field: "port",
-          hint: "Choose another with --port, or leave it out",
+        new PodnetError("PORT_IN_USE", `${name} cannot be used (${cause.code})`, {
+          field: typeof where === "number" ? "port" : "listen",
+          hint:
+            typeof where === "number"
+              ? "Choose another with --port, or leave it out"
+              : "Name a file that does not exist, in a directory of yours",
           cause,
         }),
       ),
     );
-    server.listen({ host: "127.0.0.1", port }, resolve);
+    if (typeof where === "number") {
+      server.listen({ host: "127.0.0.1", port: where }, resolve);
+      return;
+    }
+    // Others may not even ask for the page. (The socket is made before listen returns.)
+    const before = process.umask(0o177);
+    server.listen(where, resolve);
+    process.umask(before);
   });
 }
 
@@ -141,16 +156,20 @@ async function answer(
     // (The page takes the token out of its address. A used token opens nothing.)
     else if (access.refusal(request) !== undefined)
       return sendText(response, 403, "This address was used already: run podnet ui again\n");
-    return sendFile(response, contents.get("/"));
+    return sendFile(response, contents.get("/"), access.path);
   }
   const refused = access.refusal(request);
   if (refused !== undefined) return sendText(response, 403, `${refused}\n`);
-  const call = calls.get(url.pathname);
+  if (!url.pathname.startsWith(access.path)) return sendText(response, 404, "Not found\n");
+  const name = url.pathname.slice(access.path.length - 1);
+  const call = calls.get(name);
   if (call !== undefined) return pass(call, url, request, response, serving, signal);
-  if (request.method === "GET" && url.pathname === "/allowed")
+  if (request.method === "GET" && name === "/allowed")
     return sendJson(response, 200, { changes: serving.allowChanges });
-  const file = request.method === "GET" ? contents.get(url.pathname) : undefined;
-  return file === undefined ? sendText(response, 404, "Not found\n") : sendFile(response, file);
+  const file = request.method === "GET" ? contents.get(name) : undefined;
+  return file === undefined
+    ? sendText(response, 404, "Not found\n")
+    : sendFile(response, file, access.path);
 }
 
 /** Passes a call on: a POST for one answer, a GET for a stream of events (text/event-stream). */
@@ -241,9 +260,15 @@ function sendText(response: ServerResponse, status: number, text: string): void 
   response.end(text);
 }
 
-function sendFile(response: ServerResponse, file: readonly [Buffer, string] | undefined): void {
+function sendFile(
+  response: ServerResponse,
+  file: readonly [Buffer, string] | undefined,
+  place: string,
+): void {
   if (file === undefined) return sendText(response, 404, "Not found\n");
   const [contents, type] = file;
   response.writeHead(200, { "content-type": type });
-  response.end(contents);
+  // The document names the other files, wherever it is itself.
+  const isDocument = type.startsWith("text/html");
+  response.end(isDocument ? contents.toString().replaceAll('"./', `"${place}`) : contents);
 }

@@ -1,7 +1,6 @@
 import {
   chmodSync,
   closeSync,
-  copyFileSync,
   existsSync,
   fsyncSync,
   mkdirSync,
@@ -39,11 +38,15 @@ export function renewWhole(from: string, path: string): boolean {
   return other;
 }
 
-/** Replaces a program as `writeWhole` does a file. */
+/**
+ * Replaces a program as `writeWhole` does a file. The copy is this process's: Node's copyFile gives
+ * a file to the owner of its source, after which podnetd, which has CAP_CHOWN and not CAP_FOWNER,
+ * could not change its mode.
+ */
 export function copyWhole(from: string, path: string): void {
   place(path, (temporary) =>
     perform("file", `copy ${basename(path)}`, () => {
-      copyFileSync(from, temporary);
+      writeFileSync(temporary, readFileSync(from));
       chmodSync(temporary, 0o755);
     }),
   );

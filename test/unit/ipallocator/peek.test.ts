@@ -28,6 +28,12 @@ test("a peek names what is handed out next, and takes nothing", (t) => {
         } else if (held[step] !== undefined) pool.release(...(held.splice(step, 1) as [Ip]));
       }
       const before = contents(pool);
+      const resting = before
+        .flatMap((each, last) => (each.state === "quarantined" ? [{ ...each, last }] : []))
+        .toSorted((a, b) => a.since - b.since)
+        .map(({ last }) => parseIp(`10.0.0.${last}`));
+      t.deepEqual(pool.quarantined(16), resting);
+      t.deepEqual(pool.quarantined(1), resting.slice(0, 1));
       const peeked = pool.peek(count);
       t.deepEqual(contents(pool), before);
       t.is(peeked.length, Math.min(count, 14 - held.length));

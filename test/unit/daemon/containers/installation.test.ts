@@ -1,4 +1,5 @@
 import {
+  chownSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -54,6 +55,11 @@ class Site implements Disposable {
   /** The plugin where runtimes look for it. */
   get plugin(): string {
     return path.join(this.where.binDir, "podnet-cni");
+  }
+
+  /** Gives the plugin that was built to another user. */
+  ownBuilt(uid: number): void {
+    chownSync(path.join(this.#directory, "built"), uid, uid);
   }
 
   /** The plugin as it was built; empty: it was not. */
@@ -153,6 +159,16 @@ test.serial("the end of an installation that is cut short anywhere is gone throu
     t.deepEqual(site.files(), []);
   });
   t.true(points >= 8, `${points}`);
+});
+
+test.serial("the plugin is podnetd's own file, whoever has the one that was built", (t) => {
+  // (In the package it is root's: podnetd could change the owner of a copy, and not its mode.)
+  using site = new Site();
+  site.ownBuilt(1234);
+  site.open().install(site.where);
+  const { uid, mode } = statSync(site.plugin);
+  t.is(uid, process.getuid?.() ?? -1);
+  t.is(mode & 0o777, 0o755);
 });
 
 test.serial("after an upgrade the plugin is renewed before the list, which never goes", (t) => {
