@@ -22,7 +22,7 @@ export interface Candidate {
 }
 
 /** Another host, by the id of its records and its name. */
-export interface RemoteHostOf {
+interface RemoteHostOf {
   readonly id: string;
   readonly name: string;
 }

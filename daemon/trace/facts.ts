@@ -47,7 +47,7 @@ export interface ServedAddress {
   readonly notices: readonly string[];
 }
 
-export interface ServedPort {
+interface ServedPort {
   readonly protocol: Protocol;
   readonly port: number;
   /** Backends that get new connections, in the family of the address. */

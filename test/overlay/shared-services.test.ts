@@ -151,7 +151,7 @@ class TestHost implements AsyncDisposable {
       config: { serviceCidrs: ["10.73.0.0/16" as Cidr], disableIptables: false },
       networks: { list: () => [networkOf(n)] },
       log,
-      network: network as never,
+      network,
     });
     this.services.start();
     this.records = new HostRecords({

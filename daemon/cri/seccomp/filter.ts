@@ -80,7 +80,10 @@ export function filterOf(profile: Profile, architecture: Architecture): Uint8Arr
   for (const rule of profile.rules)
     for (const name of rule.names) {
       const number = numbers.get(name);
-      if (number !== undefined) rules.set(number, [...(rules.get(number) ?? []), rule]);
+      if (number === undefined) continue;
+      const ofNumber = rules.get(number);
+      if (ofNumber === undefined) rules.set(number, [rule]);
+      else ofNumber.push(rule);
     }
   const newest = Math.max(...numbers.values());
   const instructions: Instruction[] = [

@@ -55,7 +55,7 @@ export interface HostRecordsParts {
 }
 
 /** What has changed of other hosts' records. */
-export interface OthersChange {
+interface OthersChange {
   /** Some of them are about services. */
   readonly services: boolean;
   /** etcd has lost its data, or is as it was before: what it lacks may have been lost. */

@@ -47,7 +47,7 @@ export function parseShared(
     if (text.length > longest) throw unreadable("it is too long");
     const { version: its, overlay, host, spec } = fieldsOf(JSON.parse(text));
     if (its !== version) throw unreadable(`its version is ${printable(String(its))}`);
-    if (typeof overlay !== "string" || typeof host !== "string" || host.length > 255)
+    if (typeof overlay !== "string" || !isHostName(host))
       throw unreadable("it names no overlay or no host");
     const network = networkOf(parseNetworkName(overlay, "overlay"));
     if (network === undefined) return undefined;
@@ -56,13 +56,17 @@ export function parseShared(
     if (read.name !== name || message.network !== "" || message.scope !== "")
       throw unreadable("it is of another service");
     if (read.addresses.length === 0) throw unreadable("it has no address");
-    return { overlay, host: printable(host), spec: { ...read, scope: "overlay" } };
+    return { overlay, host, spec: { ...read, scope: "overlay" } };
   } catch (thrown) {
     if (isPodnetError(thrown)) throw thrown;
     // (What protobuf and JSON say of a text that is wrong.)
     throw unreadable(printable((thrown as Error).message).slice(0, 200));
   }
 }
+
+/** Its name is shown as it is. */
+const isHostName = (value: unknown): value is string =>
+  typeof value === "string" && value.length <= 255 && printable(value) === value;
 
 function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value !== "object" || value === null) throw unreadable("it is no object");

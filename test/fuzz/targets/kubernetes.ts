@@ -1,7 +1,10 @@
 import { deepStrictEqual } from "node:assert";
 import { LineSplitter } from "../../../kubernetes/lines.ts";
 import { readEvent, readPage } from "../../../kubernetes/objects.ts";
+import type { Cidr } from "../../../core/address.ts";
 import { parseConfig } from "../../../overlay/flannel/config.ts";
+import { attributesOf, parseLeaseValue } from "../../../overlay/flannel/value.ts";
+import { isDataOf, leaseTextOf, unreadAddress } from "../../../overlay/kube/annotations.ts";
 import { readNode } from "../../../overlay/kube/node.ts";
 import { NodeLeases } from "../../../overlay/kube/node-leases.ts";
 import { Registry } from "../../../overlay/registry.ts";
@@ -42,7 +45,10 @@ function page(bytes: Uint8Array): void {
 
 /** The overlay as this host sees it. */
 class Overlay {
-  readonly #leases = new NodeLeases({ own: "own" });
+  readonly #leases = new NodeLeases({
+    own: "own",
+    wasKnown: (network) => network === "10.244.3.0/24",
+  });
   readonly #registry = new Registry();
 
   constructor() {
@@ -76,9 +82,22 @@ function node(bytes: Uint8Array): void {
   for (const each of foreign.toReversed())
     overlay.apply((leases) => leases.put({ ...each, name: foreign[0]?.name ?? "" }));
   overlay.apply((leases) => leases.replace([...foreign, ...ours]));
-  for (const each of foreign) overlay.apply((leases) => leases.delete(each.name));
+  // Pods of this host have a subnet that its Node lost.
+  overlay.apply((leases) => leases.keep({ v4: "10.244.3.0/24" as Cidr, v6: undefined }));
+  overlay.apply((leases) => leases.keep(undefined));
+  overlay.apply((leases) => leases.configure(config));
+  for (const each of foreign) overlay.apply((leases) => leases.delete(each.name, each.uid));
   overlay.apply((leases) => leases.replace(ours));
   deepStrictEqual(overlay.keys, before);
+
+  // What this host's own Node says may have been written by anybody, too.
+  for (const { annotations: said } of foreign) {
+    const unread = unreadAddress(said, config);
+    if (unread?.text === "") throw new Error("An annotation that is not there is not read");
+    const value = parseLeaseValue(leaseTextOf(said) ?? "");
+    const attributes = value && attributesOf(value);
+    if (attributes !== undefined) isDataOf(said, { attributes });
+  }
 
   // This host's own Node comes last, and has its lease all the same.
   const late = new Overlay();
@@ -125,7 +144,15 @@ export const kubernetes: Target = {
     "overlay/kube/occupied.ts",
     "overlay/kube/annotations.ts",
   ],
-  except: ["ownAnnotations", "isAnnotated", "nodeOfKey", "get own", "get refused", "addressIn"],
+  except: [
+    "ownAnnotations",
+    "firstAddress",
+    "isAnnotated",
+    "nodeOfKey",
+    "get own",
+    "get refused",
+    "addressIn",
+  ],
   seeds: [
     ...[
       `${JSON.stringify(put(nodeJson(3)))}\n`,
@@ -160,6 +187,8 @@ export const kubernetes: Target = {
       nodeJson(3, {}, { [`${prefix}/backend-v6-data`]: "null" }),
       nodeJson(3, {}, { [`${prefix}/backend-type`]: "host-gw" }),
       nodeJson(3, {}, { [`${prefix}/public-ip`]: 5 }),
+      nodeJson(3, {}, { [`${prefix}/public-ip-overwrite`]: "192.0.2.77" }),
+      nodeJson(3, {}, { [`${prefix}/public-ipv6-overwrite`]: "host" }),
       nodeJson(3, {}, { [`${prefix}/kube-subnet-manager`]: "no" }),
       nodeJson(3, {}, { [`${prefix}/backend-data`]: "x".repeat(5000) }),
       { metadata: { name: "a", uid: "a", resourceVersion: "1", annotations: 7 } },

@@ -2,6 +2,7 @@ import { deepStrictEqual } from "node:assert";
 import type { PodId } from "../../../core/names.ts";
 import { parsePrefix } from "../../../overlay/flannel/prefix.ts";
 import type { OwnerId } from "../../../overlay/owner.ts";
+import { healthRecordText, parseHealthRecord } from "../../../overlay/pods/health-record.ts";
 import {
   hostIdOf,
   healthKey,
@@ -50,6 +51,14 @@ function hostRecord(bytes: Uint8Array): void {
     if (remote.hostOf(lease) !== record?.name) throw new Error("Its lease is not known");
 }
 
+/** What is published is sorted, so that it is written alike each time. */
+function healthRecord(bytes: Uint8Array): void {
+  const read = parseHealthRecord(textOf(bytes));
+  if (read === undefined) return;
+  const text = healthRecordText(read);
+  deepStrictEqual(healthRecordText(parseHealthRecord(text) ?? []), text);
+}
+
 function key(bytes: Uint8Array): void {
   const text = textOf(bytes);
   const read = parseRecordKey(prefix, text);
@@ -69,6 +78,7 @@ function keyAgain(read: RecordKey): string | undefined {
     case "service":
       return serviceKey(prefix, read.service);
     case "service-address":
+    default:
       return undefined;
   }
 }
@@ -86,16 +96,20 @@ const record = {
   ],
 };
 const self1 = { version: 1, name: "one", leases: ["/coreos.com/network/subnets/10.5.1.0-24"] };
+const unhealthy = { service: "web", address: "10.5.2.7", port: 80, why: "connection refused" };
+const health = (...list: unknown[]): Uint8Array => json({ version: 1, unhealthy: list });
 const many = <T>(count: number, one: T): T[] => Array.from({ length: count }, () => one);
 const record2 = (over: object): Uint8Array => json({ ...record, ...over });
 
 export const podRecords: Target = {
   name: "pod-records",
-  files: ["overlay/pods/keys.ts", "overlay/pods/record.ts"],
+  files: ["overlay/pods/keys.ts", "overlay/pods/record.ts", "overlay/pods/health-record.ts"],
   only: [
     "parseRecordKey",
     "parsePodRecord",
     "parseHostRecord",
+    "parseHealthRecord",
+    "backendIn",
     "recordOf",
     "interfaceOf",
     "labelsOf",
@@ -104,7 +118,7 @@ export const podRecords: Target = {
     "shortIn",
     "listIn",
   ],
-  words: ["version", "overlay", "addresses", "leases", "running", "/pods/", "/hosts/"],
+  words: ["version", "overlay", "addresses", "leases", "running", "unhealthy", "/pods/", "/hosts/"],
   longest: 70_000,
   seeds: [
     ...[
@@ -155,6 +169,18 @@ export const podRecords: Target = {
       `${prefix}/hosts/${"a".repeat(600)}`,
       "/coreos.com/network/subnets/10.5.2.0-24",
     ].map((text) => chosen(2, utf8(text))),
+    ...[
+      health(unhealthy, { ...unhealthy, address: "fd00:5::7" }),
+      health(unhealthy, unhealthy),
+      health(...many(2049, 7)),
+      health(7, null),
+      health({ ...unhealthy, service: "No!" }),
+      health({ ...unhealthy, address: "10.5.2" }),
+      health({ ...unhealthy, port: 0 }),
+      health({ ...unhealthy, why: "x".repeat(129) }),
+      json({ version: 2, unhealthy: [] }),
+      json({ version: 1 }),
+    ].map((bytes) => chosen(3, bytes)),
   ],
-  run: choosing([podRecord, hostRecord, key]),
+  run: choosing([podRecord, hostRecord, key, healthRecord]),
 };
