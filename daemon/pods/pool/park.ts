@@ -162,6 +162,6 @@ const parkedConfig: GuestConfig = {
 };
 
 const cannotPark = (): PodnetError =>
-  new PodnetError("UNSUPPORTED", "The image's agent cannot wait in a pool", {
-    hint: "Build the image with this podnet's agent",
+  new PodnetError("UNSUPPORTED", "The machine booted without a template that can wait", {
+    hint: "See podnetd's log for a template that failed; else build the image with this podnet's agent",
   });
