@@ -89,7 +89,7 @@ export class Agent {
     const around: Around = {
       streams: () => this.#streams,
       report: (code, payload) => this.#control.report(code, payload),
-      inputTaken: () => this.#processes.unclog(),
+      inputTaken: () => this.#processes.pace(),
     };
     this.#main = new MainProcess(loop, options.isInit, around);
     this.#containers = new Containers(loop, around, loadModules);
@@ -172,6 +172,7 @@ export class Agent {
   #hello(payload: Uint8Array): Reply {
     const reply = hello(payload, { epoch: this.#epoch, isInit: this.#options.isInit });
     this.#streams.extend();
+    this.#control.extend();
     return reply;
   }
 

@@ -1,3 +1,4 @@
+import { noBytes } from "../protocol/bytes.ts";
 import { command, commandName } from "../protocol/codes.ts";
 import { CtlDecoder, type CtlItem, encodeCtlFrame, encodeNext } from "../protocol/ctl-frame.ts";
 import { PodnetError } from "../../core/errors.ts";
@@ -19,6 +20,19 @@ interface Queued {
   readonly session: number;
 }
 
+/** An answer, and what happens once it is sent. */
+interface Answer {
+  readonly frame: Uint8Array;
+  readonly after?: () => void;
+}
+
+const plainAck = encodeCtlFrame(command.ack);
+
+const acknowledged = ({ payload, after }: Reply): Answer => ({
+  frame: payload === undefined ? plainAck : encodeCtlFrame(command.ack, payload),
+  ...(after === undefined ? {} : { after }),
+});
+
 export interface ControlEvents {
   /** READY has been said. */
   opened(): void;
@@ -27,9 +41,9 @@ export interface ControlEvents {
 }
 
 /**
- * The control channel: READY when it opens, NEXT for what was read, one ACK or ERROR per command,
- * in their order (hyperstart has no request ids). A command may take its time; the next one waits,
- * the rest of the agent does not.
+ * The control channel: READY when it opens, NEXT for what was read until HELLO, one ACK or ERROR
+ * per command, in their order (hyperstart has no request ids). A command may take its time; the
+ * next one waits, the rest of the agent does not.
  */
 export class Control {
   readonly #port: Port;
@@ -39,6 +53,10 @@ export class Control {
   readonly #queue: Queued[] = [];
   readonly #deadline: FrameDeadline;
   #decoder = new CtlDecoder();
+  /** Bytes that have come and are not taken, in the buffer. */
+  #rest: Uint8Array = noBytes;
+  /** The host agreed on the extension. */
+  #extended = false;
   #queuedBytes = 0;
   #working = false;
   #session = 0;
@@ -76,6 +94,13 @@ export class Control {
     this.#port.send(encodeCtlFrame(code, payload));
   }
 
+  /**
+   * The host agreed on the extension: it counts no NEXT, which would be a message for each command.
+   */
+  extend(): void {
+    this.#extended = true;
+  }
+
   /** Writes what is queued now, as far as the host takes it. */
   flush(): void {
     this.#port.flush();
@@ -93,6 +118,8 @@ export class Control {
 
   #lost(): void {
     this.#session++;
+    this.#extended = false;
+    this.#rest = noBytes;
     this.#forgetHalf();
     this.#queue.length = 0;
     this.#queuedBytes = 0;
@@ -124,12 +151,38 @@ export class Control {
     for (const run of afterwards) run();
   }
 
+  #read(): void {
+    if (this.#extended) this.#readAll();
+    else this.#readPieces();
+    this.#listen();
+  }
+
+  /** What has come, as much as there is: the host does not wait for NEXT. */
+  #readAll(): void {
+    while (!this.#full) {
+      if (this.#rest.length === 0) {
+        const count = this.#port.read(this.#buffer);
+        if (count === undefined) return;
+        this.#rest = this.#buffer.subarray(0, count);
+      }
+      const { items, taken } = this.#decoder.cut(
+        this.#rest,
+        queueLimit.commands - this.#queue.length,
+      );
+      const whole = taken === this.#rest.length;
+      this.#rest = whole ? noBytes : this.#rest.subarray(taken);
+      for (const item of items) this.#take(item);
+      // The kernel says when there is more.
+      if (whole) return;
+    }
+  }
+
   /**
    * hyperstart reads a header, then its body, each as far as it has arrived, and says NEXT after
    * each.
    */
-  #read(): void {
-    while (!this.#full) {
+  #readPieces(): void {
+    while (!this.#full && !this.#extended) {
       let consumed = 0;
       let wanted = this.#decoder.wanted;
       const found: CtlItem[] = [];
@@ -145,7 +198,6 @@ export class Control {
       for (const item of found) this.#take(item);
       if (wanted > 0) break;
     }
-    this.#listen();
   }
 
   get #full(): boolean {
@@ -156,43 +208,63 @@ export class Control {
     const bytes = item.kind === "frame" ? item.payload.length : 0;
     this.#queue.push({ item, bytes, session: this.#session });
     this.#queuedBytes += bytes;
-    if (!this.#working) void this.#work();
+    this.#work();
   }
 
-  async #work(): Promise<void> {
-    this.#working = true;
-    for (;;) {
+  /** Commands one after the other; one that takes its time goes on here when it is done. */
+  #work(): void {
+    while (!this.#working) {
       const next = this.#queue.shift();
-      if (next === undefined) break;
+      if (next === undefined) return;
       this.#queuedBytes -= next.bytes;
-      const frame = await this.#answer(next.item);
-      if (next.session === this.#session) this.#reply(frame);
-      if (!this.#full) this.#listen();
+      this.#working = true;
+      const answer = this.#answer(next.item);
+      if (answer instanceof Promise) void this.#await(next, answer);
+      else this.#reply(next, answer);
     }
+  }
+
+  async #await(command: Queued, answer: Promise<Answer>): Promise<void> {
+    this.#reply(command, await answer);
+    this.#work();
+    this.#readOn();
+  }
+
+  /** There is room again for what has come and was not taken. */
+  #readOn(): void {
+    if (this.#full) return;
+    if (this.#rest.length > 0) this.#read();
+    else this.#listen();
+  }
+
+  #reply({ session }: Queued, { frame, after }: Answer): void {
     this.#working = false;
+    if (session !== this.#session) return;
+    if (after !== undefined) {
+      this.#port.send(frame);
+      this.#afterwards.push(after);
+      this.#port.flush();
+    } else this.#port.sendNow(frame);
   }
 
-  #reply({ frame, after }: { frame: Uint8Array; after?: (() => void) | undefined }): void {
-    this.#port.send(frame);
-    if (after !== undefined) this.#afterwards.push(after);
-    this.#port.flush();
-  }
-
-  async #answer(item: CtlItem): Promise<{ frame: Uint8Array; after?: (() => void) | undefined }> {
+  #answer(item: CtlItem): Answer | Promise<Answer> {
+    const refused = (thrown: unknown): Answer => ({
+      frame: encodeCtlFrame(command.error, failurePayload(item.code, thrown)),
+    });
     try {
-      const { payload, after } = await this.#obey(item);
-      return { frame: encodeCtlFrame(command.ack, payload), after };
+      const reply = this.#obey(item);
+      return reply instanceof Promise ? reply.then(acknowledged, refused) : acknowledged(reply);
     } catch (thrown) {
-      return { frame: encodeCtlFrame(command.error, failurePayload(item.code, thrown)) };
+      return refused(thrown);
     }
   }
 
-  async #obey(item: CtlItem): Promise<Reply> {
+  #obey(item: CtlItem): Reply | Promise<Reply> {
     if (item.kind === "refused")
       throw new PodnetError("AGENT_PROTOCOL", `Frame length ${item.length} is ${item.reason}`);
     const handler = this.#handlers.get(item.code);
     if (handler === undefined)
       throw new PodnetError("UNSUPPORTED", `${commandName(item.code)} is not supported`);
-    return await handler(item.payload);
+    return handler(item.payload);
   }
 }

@@ -26,6 +26,7 @@ export class FrameDeadline {
    * when reading pauses.
    */
   arm(pending: boolean): void {
+    if (!pending && this.#cancel === undefined) return;
     this.#cancel?.();
     this.#cancel = pending
       ? this.#loop.after(frameDeadlineMs, () => {

@@ -8,11 +8,32 @@ export interface Watch {
   stop(): void;
 }
 
-interface Entry {
+/** A watch, and its place in the set that poll(2) reads. */
+class Entry implements Watch {
   readonly fd: number;
-  wanted: number;
   readonly handle: (events: number) => void;
-  stopped: boolean;
+  readonly #loop: Loop;
+  wanted: number;
+  /** -1 once it is stopped. */
+  place: number;
+
+  constructor(loop: Loop, place: number, fd: number, wanted: number, handle: Entry["handle"]) {
+    this.#loop = loop;
+    this.place = place;
+    this.fd = fd;
+    this.wanted = wanted;
+    this.handle = handle;
+  }
+
+  events(wanted: number): void {
+    if (this.wanted === wanted) return;
+    this.wanted = wanted;
+    if (this.place >= 0) this.#loop.put(this);
+  }
+
+  stop(): void {
+    if (this.place >= 0) this.#loop.drop(this);
+  }
 }
 
 interface Timer {
@@ -26,9 +47,12 @@ interface Timer {
  * throws is reported; the loop goes on.
  */
 export class Loop {
-  #entries: Entry[] = [];
+  readonly #entries: Entry[] = [];
   #timers: Timer[] = [];
+  /** Pairs of a descriptor and its events, in the order of the entries: made once, then kept. */
   #set = new Int32Array(32);
+  /** Pairs of a place and what happened there. */
+  #found = new Int32Array(32);
   readonly #report: (thrown: unknown) => void;
 
   constructor(report: (thrown: unknown) => void) {
@@ -36,17 +60,28 @@ export class Loop {
   }
 
   watch(fd: number, wanted: number, handle: (events: number) => void): Watch {
-    const entry: Entry = { fd, wanted, handle, stopped: false };
+    const entry = new Entry(this, this.#entries.length, fd, wanted, handle);
     this.#entries.push(entry);
-    return {
-      events: (events) => {
-        entry.wanted = events;
-      },
-      stop: () => {
-        entry.stopped = true;
-        this.#entries = this.#entries.filter((other) => other !== entry);
-      },
-    };
+    if (2 * this.#entries.length > this.#set.length) this.#enlarge();
+    this.put(entry);
+    return entry;
+  }
+
+  /** For `Entry`: its part of the set. */
+  put({ place, fd, wanted }: Entry): void {
+    this.#set[2 * place] = fd;
+    this.#set[2 * place + 1] = wanted;
+  }
+
+  /** For `Entry`: the last one takes its place. */
+  drop(entry: Entry): void {
+    const last = this.#entries.pop() as Entry;
+    if (last !== entry) {
+      last.place = entry.place;
+      this.#entries[last.place] = last;
+      this.put(last);
+    }
+    entry.place = -1;
   }
 
   /** Runs once after `ms` milliseconds; the answer cancels it. */
@@ -65,19 +100,30 @@ export class Loop {
   }
 
   tick(): void {
-    const entries = this.#entries;
-    const { length } = entries;
-    const set = this.#fill(entries);
-    if (sys.poll(set, this.#timeout(), length) > 0) {
-      // Handlers may add and stop watches: only the watches of this round are visited. The set is
-      // not refilled meanwhile.
-      for (let i = 0; i < length; i++) {
-        const entry = entries[i] as Entry;
-        const happened = (set[2 * i + 1] as number) >>> 16;
-        if (happened !== 0 && !entry.stopped) this.#guard(entry.handle, happened);
-      }
-    }
+    const found = this.#found;
+    const count = sys.poll(this.#set, this.#timeout(), this.#entries.length, found);
+    if (count === 1) this.#handle(this.#entries[found[0] as number] as Entry, found[1] as number);
+    else if (count > 1) this.#handleAll(count);
     if (this.#timers.length > 0) this.#runDue();
+  }
+
+  /** Handlers may add and stop watches: those of this round are visited, wherever they are then. */
+  #handleAll(count: number): void {
+    const found = this.#found.slice(0, 2 * count);
+    const entries = this.#entries.slice();
+    for (let i = 0; i < 2 * count; i += 2)
+      this.#handle(entries[found[i] as number] as Entry, found[i + 1] as number);
+  }
+
+  #handle(entry: Entry, events: number): void {
+    if (entry.place >= 0) this.#guard(entry.handle, events);
+  }
+
+  #enlarge(): void {
+    const set = new Int32Array(2 * this.#set.length);
+    set.set(this.#set);
+    this.#set = set;
+    this.#found = new Int32Array(set.length);
   }
 
   #runDue(): void {
@@ -94,17 +140,6 @@ export class Loop {
     } catch (thrown) {
       this.#report(thrown);
     }
-  }
-
-  #fill(entries: readonly Entry[]): Int32Array {
-    if (2 * entries.length > this.#set.length) this.#set = new Int32Array(4 * entries.length);
-    const set = this.#set;
-    for (let i = 0; i < entries.length; i++) {
-      const { fd, wanted } = entries[i] as Entry;
-      set[2 * i] = fd;
-      set[2 * i + 1] = wanted;
-    }
-    return set;
   }
 
   #timeout(): number {

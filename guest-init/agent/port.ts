@@ -97,11 +97,20 @@ export class Port {
   /** Bytes read; undefined when there are none now. */
   read(into: Uint8Array): number | undefined {
     if (this.#fd < 0 || into.length === 0) return undefined;
-    const count = this.#try(() => sys.fill(this.#fd, into));
+    let count: number | undefined;
+    try {
+      count = sys.fill(this.#fd, into);
+    } catch (thrown) {
+      this.#failed(thrown);
+    }
     if (count === 0) this.#hungUp();
     if (count === undefined || count === 0) return undefined;
     this.#heardAt = sys.monotonic();
     return count;
+  }
+
+  get isReading(): boolean {
+    return this.#reading;
   }
 
   /** Whether the host's bytes are taken; while not, they wait at the host. */
@@ -119,6 +128,13 @@ export class Port {
     this.#out.push(bytes);
     this.#outBytes += bytes.length;
     if (this.#out.length === 1) this.#update();
+  }
+
+  /** As `send` and `flush`. */
+  sendNow(bytes: Uint8Array): void {
+    this.#out.push(bytes);
+    this.#outBytes += bytes.length;
+    this.flush();
   }
 
   /**
@@ -139,10 +155,16 @@ export class Port {
 
   /** Writes what is queued, as far as the host takes it. */
   flush(): void {
+    if (this.#out.length === 0) return;
     const before = this.#outBytes;
     while (this.#fd >= 0 && this.#out.length > 0) {
       const bytes = this.#next();
-      const count = this.#try(() => sys.write(this.#fd, bytes));
+      let count: number | undefined;
+      try {
+        count = sys.write(this.#fd, bytes);
+      } catch (thrown) {
+        this.#failed(thrown);
+      }
       // A virtio port whose queue is full may also take nothing without an error.
       if (count === undefined || count === 0) break;
       this.#outBytes -= count;
@@ -197,14 +219,9 @@ export class Port {
     }
   }
 
-  #try(call: () => number | undefined): number | undefined {
-    try {
-      return call();
-    } catch (thrown) {
-      if (!(thrown instanceof SysError)) throw thrown;
-      this.#hungUp();
-      return undefined;
-    }
+  #failed(thrown: unknown): void {
+    if (!(thrown instanceof SysError)) throw thrown;
+    this.#hungUp();
   }
 
   #hungUp(): void {

@@ -26,6 +26,7 @@ export class ProcessInput {
 
   /** Whether the tty channel should wait for this process to read. */
   get clogged(): boolean {
+    if (this.#waiting.length === 0) return false;
     return this.#waiting.reduce((sum, part) => sum + part.length, 0) > inputLimit;
   }
 

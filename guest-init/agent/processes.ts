@@ -22,6 +22,7 @@ const processLimit = 256;
 
 /** Environment of a process: what every one has, then what was asked for. */
 export function environment(spec: Pick<ProcessSpec, "terminal" | "envs">, home: string): string[] {
+  if (!spec.terminal && spec.envs.length === 0) return [`PATH=${searchPath}`, `HOME=${home}`];
   const all = new Map<string, string>([
     ["PATH", searchPath],
     ["HOME", home],
@@ -92,13 +93,17 @@ export class Processes {
     if (place === undefined) throw noSuch("container");
     this.#checkFree(container, spec);
     const identity = identify(spec, place.accounts);
-    const envs = [...place.envs, ...spec.envs];
+    const envs = place.envs.length === 0 ? spec.envs : [...place.envs, ...spec.envs];
     const spawned = sys.spawn({
       args: spec.args,
       env: environment({ terminal: spec.terminal, envs }, identity.home),
       directory: spec.workdir ?? place.directory,
-      ...identity,
-      groups: [...new Set([...identity.groups, ...place.groups])],
+      uid: identity.uid,
+      gid: identity.gid,
+      groups:
+        place.groups.length === 0
+          ? identity.groups
+          : [...new Set([...identity.groups, ...place.groups])],
       terminal: spec.terminal,
       ...(place.confinement === undefined ? {} : { confinement: place.confinement }),
     });
@@ -133,15 +138,20 @@ export class Processes {
     const session = this.#byStream.get(stream);
     if (session === undefined) return false;
     session.input(data);
-    this.unclog();
+    if (session.clogged || this.#streams().held) this.pace();
     return true;
+  }
+
+  /** There may be room for input again; costs next to nothing while there was. */
+  unclog(): void {
+    if (this.#streams().held) this.pace();
   }
 
   /**
    * Streams have no flow control of their own: one process that leaves its input unread holds up
    * the channel.
    */
-  unclog(): void {
+  pace(): void {
     const clogged = Array.from(this.#byPid.values()).some((session) => session.clogged);
     this.#streams().reading(!clogged && !this.#others.clogged());
   }
@@ -165,7 +175,6 @@ export class Processes {
     this.#byPid.delete(session.pid);
     this.#byStream.delete(spec.stdio);
     this.unclog();
-    this.#streams().send(spec.stdio);
     this.#report(
       command.processAsyncEvent,
       encodeProcessEvent({ container, process: spec.id, event: "finished", status }),
@@ -185,8 +194,9 @@ export class Processes {
     if (!this.#streams().isOpen) refuse("The tty channel is not open");
     if (this.#byPid.size >= processLimit) refuse(`${processLimit} processes run already`);
     if (this.#byStream.has(spec.stdio)) refuse(`Stream ${spec.stdio} is in use`);
+    if (spec.id === "") return;
     for (const other of this.#byPid.values())
-      if (spec.id !== "" && other.container === container && other.spec.id === spec.id)
+      if (other.container === container && other.spec.id === spec.id)
         refuse(`Process "${spec.id}" runs already`);
   }
 

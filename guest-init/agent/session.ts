@@ -1,4 +1,5 @@
 import type { ProcessSpec } from "../protocol/process-messages.ts";
+import { encodeTtyFrame } from "../protocol/tty-frame.ts";
 import { type Loop, type Watch, readable } from "./loop.ts";
 import { ProcessInput } from "./process-input.ts";
 import type { Streams } from "./streams.ts";
@@ -16,7 +17,8 @@ const tiocswinsz = 0x5414;
 
 interface Output {
   readonly fd: number;
-  readonly stream: bigint;
+  /** The frame that ends its stream. */
+  readonly end: Uint8Array;
   watch: Watch | undefined;
 }
 
@@ -35,9 +37,10 @@ export class Session {
   readonly #loop: Loop;
   readonly #streams: Streams;
   readonly #events: SessionEvents;
-  #outputs: Output[];
+  readonly #outputs: Output[];
   readonly #stdin: number;
   readonly #input: ProcessInput;
+  readonly #end: Uint8Array;
   #status: number | undefined;
 
   constructor(
@@ -56,9 +59,12 @@ export class Session {
     this.#events = events;
     this.#stdin = spawned.stdin;
     this.#input = new ProcessInput(loop, spawned.stdin, spec.terminal, () => events.inputTaken());
-    this.#outputs = [{ fd: spawned.stdout, stream: spec.stdio, watch: undefined }];
-    if (spawned.stderr >= 0)
-      this.#outputs.push({ fd: spawned.stderr, stream: spec.stderr, watch: undefined });
+    this.#end = encodeTtyFrame(spec.stdio);
+    this.#outputs = [{ fd: spawned.stdout, end: this.#end, watch: undefined }];
+    if (spawned.stderr >= 0) {
+      const end = encodeTtyFrame(spec.stderr);
+      this.#outputs.push({ fd: spawned.stderr, end, watch: undefined });
+    }
     this.resume();
   }
 
@@ -110,6 +116,7 @@ export class Session {
       this.#close(output);
     }
     this.#input.close();
+    this.#streams.end(this.#end);
     this.#events.finished(this.#status ?? 0);
   }
 
@@ -124,7 +131,7 @@ export class Session {
       return true;
     }
     try {
-      const now = this.#streams.forward(output.fd, output.stream);
+      const now = this.#streams.forward(output.fd, output.end);
       if (now === "filling" && this.#status === undefined) this.#letFill(output);
       return now === "open" || (now !== "ended" && this.#status === undefined);
     } catch (thrown) {
@@ -146,7 +153,7 @@ export class Session {
 
   #close(output: Output): void {
     output.watch?.stop();
-    this.#outputs = this.#outputs.filter((other) => other !== output);
+    this.#outputs.splice(this.#outputs.indexOf(output), 1);
     if (output.fd !== this.#stdin) sys.close(output.fd);
   }
 }

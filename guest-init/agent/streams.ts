@@ -1,4 +1,3 @@
-import { writeU64 } from "../protocol/bytes.ts";
 import { TtyDecoder, encodeTtyFrame, ttyHeaderSize, ttyLimit } from "../protocol/tty-frame.ts";
 import { FrameDeadline } from "./frame-deadline.ts";
 import type { Loop } from "./loop.ts";
@@ -27,10 +26,9 @@ export class Streams {
   readonly #handlers: StreamHandlers;
   readonly #buffer = new Uint8Array(chunk);
   /** Output on its way into a frame. */
-  readonly #frame = new Uint8Array(ttyLimit.extension);
+  #frame = new Uint8Array(ttyLimit.hyperstart);
   readonly #deadline: FrameDeadline;
   #decoder = new TtyDecoder();
-  #frameSize: number = ttyLimit.hyperstart;
 
   constructor(loop: Loop, find: () => string | undefined, handlers: StreamHandlers) {
     this.#handlers = handlers;
@@ -60,12 +58,17 @@ export class Streams {
 
   /** The host agreed on the extension: frames may be larger than a hyperstart's. */
   extend(): void {
-    this.#frameSize = ttyLimit.extension;
+    if (this.#frame.length < ttyLimit.extension) this.#frame = new Uint8Array(ttyLimit.extension);
   }
 
   /** Whether output waits for the host: then processes are not read, and wait. */
   get full(): boolean {
     return this.#port.queued > 0;
+  }
+
+  /** Whether input waits at the host. */
+  get held(): boolean {
+    return !this.#port.isReading;
   }
 
   /** Whether input is taken; it is not while a process leaves its own unread. */
@@ -85,19 +88,24 @@ export class Streams {
     this.#port.send(encodeTtyFrame(stream, data));
   }
 
+  /** Ends a stream, of which `end` is the frame. */
+  end(end: Uint8Array): void {
+    this.#port.send(end);
+  }
+
   /** Writes what is queued now, as far as the host takes it. */
   flush(): void {
     this.#port.flush();
   }
 
   /**
-   * Sends what can be read of a descriptor that does not block, as a stream's data, for as long as
-   * the channel is not `full`. Throws `SysError` when reading fails.
+   * Sends what can be read of a descriptor that does not block, as data of a stream, for as long as
+   * the channel is not `full`. `end` is the frame that ends the stream: the number in it is all
+   * that counts. Throws `SysError` when reading fails.
    */
-  forward(fd: number, stream: bigint): "empty" | "filling" | "open" | "ended" {
-    writeU64(this.#frame, 0, stream);
-    const frame = this.#frame.subarray(0, this.#frameSize);
-    return this.#port.forward(fd, frame, ttyHeaderSize, framesATurn);
+  forward(fd: number, end: Uint8Array): "empty" | "filling" | "open" | "ended" {
+    this.#frame.set(end);
+    return this.#port.forward(fd, this.#frame, ttyHeaderSize, framesATurn);
   }
 
   #read(): void {

@@ -1,6 +1,20 @@
 import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
 import { errnoName } from "../../linux/rtnetlink/errno.ts";
 
+/** What `spawn` takes of a confinement. */
+type NativeConfinement = [
+  masked: Uint8Array,
+  root: string,
+  shelf: string,
+  readOnly: Uint8Array,
+  neighbour: number,
+  withheld: Uint8Array,
+  noNewPrivileges: number,
+  group: Uint8Array,
+  ownProcesses: number,
+  filter: Uint8Array,
+];
+
 /**
  * The system calls the agent has, as native/sys.c and native/process.c offer them: each answers a
  * number, failures as the negative error number. Nothing else reaches outside of the JavaScript
@@ -45,7 +59,7 @@ interface Native {
   monotonic(): number;
   clock(): number;
   setClock(ms: number): number;
-  poll(set: Int32Array, timeoutMs: number, count: number): number;
+  poll(set: Int32Array, timeoutMs: number, count: number, found: Int32Array): number;
   ioctlNumber(fd: number, request: number, value: number): number;
   ioctlBytes(fd: number, request: number, bytes: Uint8Array): number;
   socket(domain: number, type: number, protocol: number): number;
@@ -67,16 +81,7 @@ interface Native {
     groups: Uint32Array,
     terminal: number,
     out: Int32Array,
-    masked: Uint8Array,
-    root: string,
-    shelf: string,
-    readOnly: Uint8Array,
-    neighbour: number,
-    withheld: Uint8Array,
-    noNewPrivileges: number,
-    group: Uint8Array,
-    ownProcesses: number,
-    filter: Uint8Array,
+    ...confinement: [] | NativeConfinement
   ): number;
   reap(out: Int32Array): number;
   kill(pid: number, signal: number): number;
@@ -181,18 +186,50 @@ export interface Ended {
   readonly signal: number;
 }
 
-/** Texts, each ended by NUL; a NUL inside one would split it. */
+/** Texts, each ended by NUL; a NUL inside one splits it. */
+const packed = (texts: readonly string[]): Uint8Array =>
+  encodeUtf8(texts.length === 0 ? "" : `${texts.join("\0")}\0`);
+
 function block(texts: readonly string[]): Uint8Array {
   for (const text of texts) if (text.includes("\0")) throw new SysError("NUL in an argument", 22);
-  return encodeUtf8(texts.length === 0 ? "" : `${texts.join("\0")}\0`);
+  return packed(texts);
 }
 
 const noFilter = new Uint8Array();
 const everyCapability = Array.from({ length: 64 }, (_, number) => number);
 
+function confined({
+  place,
+  capabilities,
+  noNewPrivileges,
+  group,
+  filter = noFilter,
+}: Confinement): NativeConfinement {
+  const first = place.kind === "first" ? place : undefined;
+  const leads = place.kind === "holder" || (first !== undefined && first.among === undefined);
+  const withheld =
+    capabilities === undefined
+      ? []
+      : everyCapability.filter((each) => !capabilities.includes(each));
+  return [
+    block(first?.maskedPaths ?? []),
+    first?.root ?? "",
+    first?.shelf ?? "",
+    block(first?.readOnlyPaths ?? []),
+    (place.kind === "joined" ? place.pid : first?.among) ?? 0,
+    Uint8Array.from(withheld),
+    noNewPrivileges ? 1 : 0,
+    block(group === undefined ? [] : [group]),
+    leads ? 1 : 0,
+    filter,
+  ];
+}
+
 const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);
 
 const forwarded = new Int32Array(2);
+const spawned = new Int32Array(4);
+const reaped = new Int32Array(3);
 const nothingNow = { from: "empty" } as const;
 const muchSoon = { from: "filling" } as const;
 const moreMayCome = { from: "open" } as const;
@@ -304,9 +341,12 @@ export const sys = {
   clock: (): number => podnetSys.clock(),
   setClock: (ms: number): number => checked("clock_settime", podnetSys.setClock(ms)),
 
-  /** `set` holds struct pollfd: descriptor, then events | revents << 16. */
-  poll: (set: Int32Array, timeoutMs: number, count: number): number =>
-    podnetSys.poll(set, timeoutMs, count),
+  /**
+   * `set` holds struct pollfd: descriptor, then events. `found` gets pairs: a place in the set, and
+   * what happened there. Answers how many.
+   */
+  poll: (set: Int32Array, timeoutMs: number, count: number, found: Int32Array): number =>
+    podnetSys.poll(set, timeoutMs, count, found),
   ioctlNumber: (fd: number, request: number, value: number): number =>
     checked("ioctl", podnetSys.ioctlNumber(fd, request, value)),
   ioctlBytes: (fd: number, request: number, bytes: Uint8Array): number =>
@@ -343,42 +383,35 @@ export const sys = {
   exit: (code: number): number => podnetSys.exit(code),
 
   spawn(request: SpawnRequest): Spawned {
-    const out = new Int32Array(4);
-    const { confinement } = request;
-    const { place, capabilities, noNewPrivileges = false, group } = confinement ?? {};
-    const { filter = noFilter } = confinement ?? {};
-    const first = place?.kind === "first" ? place : undefined;
-    const leads = place?.kind === "holder" || (first !== undefined && first.among === undefined);
-    const withheld = everyCapability.filter((each) => capabilities?.includes(each) === false);
+    const { args, env, directory, uid, gid, groups, terminal, confinement } = request;
+    // The numbers of texts, which are counted again.
+    spawned[0] = args.length;
+    spawned[1] = env.length;
     const result = podnetSys.spawn(
-      block(request.args),
-      block(request.env),
-      request.directory,
-      request.uid,
-      request.gid,
-      Uint32Array.from(request.groups),
-      request.terminal ? 1 : 0,
-      out,
-      block(first?.maskedPaths ?? []),
-      first?.root ?? "",
-      first?.shelf ?? "",
-      block(first?.readOnlyPaths ?? []),
-      (place?.kind === "joined" ? place.pid : first?.among) ?? 0,
-      Uint8Array.from(withheld),
-      noNewPrivileges ? 1 : 0,
-      block(group === undefined ? [] : [group]),
-      leads ? 1 : 0,
-      filter,
+      packed(args),
+      packed(env),
+      directory,
+      uid,
+      gid,
+      new Uint32Array(groups),
+      terminal ? 1 : 0,
+      spawned,
+      ...(confinement === undefined ? [] : confined(confinement)),
     );
     checked("spawn", result);
-    const [pid = 0, stdin = -1, stdout = -1, stderr = -1] = out;
-    return { pid, stdin, stdout, stderr };
+    return {
+      pid: spawned[0],
+      stdin: spawned[1],
+      stdout: spawned[2] as number,
+      stderr: spawned[3] as number,
+    };
   },
   /** One child that has ended; undefined when there is none. */
   reap(): Ended | undefined {
-    const out = new Int32Array(3);
-    if (podnetSys.reap(out) !== 1) return undefined;
-    const [pid = 0, killed = 0, value = 0] = out;
+    if (podnetSys.reap(reaped) !== 1) return undefined;
+    const pid = reaped[0] as number;
+    const killed = reaped[1] as number;
+    const value = reaped[2] as number;
     return killed === 1
       ? { pid, status: 128 + value, signal: value }
       : { pid, status: value, signal: 0 };

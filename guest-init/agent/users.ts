@@ -72,6 +72,8 @@ const membershipsOf = (name: string, group: string): number[] =>
     .filter((gid) => gid <= largest)
     .slice(0, mostGroups);
 
+const root: Identity = { uid: 0, gid: 0, groups: [0], home: "/root" };
+
 /**
  * Names and numbers of a process spec as numbers; without a user it is root, as in hyperstart. As
  * docker has it, a user without a group gets those that it is a member of, and with one it gets
@@ -81,6 +83,8 @@ export function identify(
   spec: Pick<ProcessSpec, "user" | "group" | "additionalGroups">,
   accounts: Accounts,
 ): Identity {
+  const { user: name, group, additionalGroups } = spec;
+  if (name === undefined && group === undefined && additionalGroups.length === 0) return root;
   const user: User =
     spec.user === undefined
       ? { uid: 0, gid: 0, home: "/root" }

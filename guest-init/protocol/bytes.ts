@@ -26,11 +26,6 @@ export function readU64(bytes: Uint8Array, at: number): bigint {
   return (BigInt(readU32(bytes, at)) << 32n) | BigInt(readU32(bytes, at + 4));
 }
 
-export function writeU64(bytes: Uint8Array, at: number, value: bigint): void {
-  writeU32(bytes, at, Number((value >> 32n) & 0xffffffffn));
-  writeU32(bytes, at + 4, Number(value & 0xffffffffn));
-}
-
 export function u32Bytes(value: number): Uint8Array {
   const bytes = new Uint8Array(4);
   writeU32(bytes, 0, value);

@@ -1,7 +1,7 @@
 import { PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import { decodeUtf8, encodeUtf8 } from "../../core/utf8.ts";
-import { isDeeperThan, jsonDepthLimit } from "./json-depth.ts";
+import { countOpeners, isDeeperThan, jsonDepthLimit } from "./json-depth.ts";
 
 /** A message that is not as the protocol has it: `AGENT_PROTOCOL`, with the key at fault. */
 export const malformed = (message: string, field?: string, cause?: unknown): PodnetError =>
@@ -16,7 +16,7 @@ export const malformed = (message: string, field?: string, cause?: unknown): Pod
  */
 export function decodeJson(payload: Uint8Array): unknown {
   const text = decodeUtf8(payload);
-  if (isDeeperThan(text))
+  if (countOpeners(payload) > jsonDepthLimit && isDeeperThan(text))
     throw malformed(`The message is nested deeper than ${jsonDepthLimit} levels`);
   try {
     return JSON.parse(text) as unknown;
@@ -26,6 +26,12 @@ export function decodeJson(payload: Uint8Array): unknown {
 }
 
 export const encodeJson = (value: unknown): Uint8Array => encodeUtf8(JSON.stringify(value));
+
+/** The agent's own (guest-init/agent/native/engine.c), for most text; its engine is slow at it. */
+const { quoted } = globalThis as { quoted?: (text: string) => string | undefined };
+
+/** A text as JSON has it. */
+export const quote = (text: string): string => quoted?.(text) ?? JSON.stringify(text);
 
 export interface IntegerRange {
   readonly min?: number;
@@ -151,10 +157,11 @@ export const asObject =
 /** How the value of one key is read, and what becomes of the key where it is absent. */
 interface Key<T> {
   readonly parse: ParseValue<T>;
-  readonly absent: "refused" | "left out" | "empty";
+  readonly absent: "refused" | "left out" | "empty" | "otherwise";
+  readonly otherwise?: T;
 }
 interface Needed<T> extends Key<T> {
-  readonly absent: "refused" | "empty";
+  readonly absent: "refused" | "empty" | "otherwise";
 }
 
 /** The keys of an object: those that it may lack may be left out. */
@@ -166,6 +173,11 @@ export type Keys<T> = {
 
 export const needed = <T>(parse: ParseValue<T>): Needed<T> => ({ parse, absent: "refused" });
 export const maybe = <T>(parse: ParseValue<T>): Key<T> => ({ parse, absent: "left out" });
+export const withDefault = <T>(parse: ParseValue<T>, otherwise: T): Needed<T> => ({
+  parse,
+  absent: "otherwise",
+  otherwise,
+});
 /** A list; absent is empty. */
 export const list = <T>(parse: ParseValue<T>): Needed<T[]> => ({
   parse: listOf(parse),
@@ -181,7 +193,9 @@ export function asKeys<T extends object>(
   check: (value: T, path: string) => void = () => {},
 ): ParseValue<T> {
   const known = new Map(Object.entries<Key<unknown>>(keys));
-  const always = [...known].filter(([, { absent }]) => absent !== "left out");
+  const always = [...known]
+    .filter(([, { absent }]) => absent !== "left out")
+    .map(([name, { absent, otherwise }]) => ({ name, absent, otherwise }));
   return (value, path) => {
     refuseNonObject(value, path);
     const under = path === "" ? "" : `${path}.`;
@@ -192,10 +206,10 @@ export function asKeys<T extends object>(
       const given = value[name];
       if (given !== null) result[name] = key.parse(given, under + name);
     }
-    for (const [name, { absent }] of always) {
+    for (const { name, absent, otherwise } of always) {
       if (result[name] !== undefined) continue;
       if (absent === "refused") throw missingKey(under + name);
-      result[name] = [];
+      result[name] = absent === "empty" ? [] : otherwise;
     }
     check(result as T, path);
     return result as T;

@@ -1,13 +1,20 @@
+import { encodeUtf8 } from "../../core/utf8.ts";
 import {
   type Fields,
   type ParseValue,
   asInteger,
-  asObject,
+  asKeys,
   asString,
+  decodeJson,
   encodeJson,
   given,
+  list,
   malformed,
+  maybe,
+  needed,
   parseObject,
+  quote,
+  withDefault,
 } from "./fields.ts";
 
 /** A process as EXECCMD describes it. */
@@ -32,44 +39,50 @@ export interface ExecCmd {
   readonly process: ProcessSpec;
 }
 
-const asStream: ParseValue<bigint> = (value, path) => BigInt(asInteger()(value, path));
+const asWhole = asInteger();
+const asStream: ParseValue<bigint> = (value, path) => BigInt(asWhole(value, path));
+const asUsedStream: ParseValue<bigint> = (value, path) => {
+  const stream = asStream(value, path);
+  if (stream === 0n) throw malformed(`"${path}" is 0`, path);
+  return stream;
+};
 /** hyperstart's reading of a boolean: anything but `false` is true. */
 const asLooseBoolean: ParseValue<boolean> = (value) => value !== false;
+/** Empty is as absent. */
+const asFilled: ParseValue<string> = (value, path) =>
+  (asString(value, path) || undefined) as string;
 
-const asEnv = asObject((fields) => ({
-  env: fields.required("env", asString),
-  value: fields.optional("value", asString) ?? "",
-}));
-
-const asProcess = asObject<ProcessSpec>((fields) => {
-  const terminal = fields.optional("terminal", asLooseBoolean) ?? false;
-  const stdio = fields.required("stdio", asStream);
-  if (stdio === 0n) throw malformed(`"${fields.at("stdio")}" is 0`, fields.at("stdio"));
-  const stderr = fields.optional("stderr", asStream) ?? 0n;
-  if (stderr === 0n && !terminal)
-    throw malformed(`"${fields.at("stderr")}" is missing`, fields.at("stderr"));
-  const args = fields.list("args", asString);
-  if (args.length === 0) throw malformed(`"${fields.at("args")}" is empty`, fields.at("args"));
-  return {
-    id: fields.optional("id", asString) ?? "",
-    ...given("user", fields.optional("user", asString) || undefined),
-    ...given("group", fields.optional("group", asString) || undefined),
-    additionalGroups: fields.list("additionalGroups", asString),
-    terminal,
-    stdio,
-    stderr,
-    args,
-    envs: fields.list("envs", asEnv),
-    ...given("workdir", fields.optional("workdir", asString) || undefined),
-  };
+const asEnv = asKeys<ProcessSpec["envs"][number]>({
+  env: needed(asString),
+  value: withDefault(asString, ""),
 });
 
+const asProcess = asKeys<ProcessSpec>(
+  {
+    id: withDefault(asString, ""),
+    user: maybe(asFilled),
+    group: maybe(asFilled),
+    additionalGroups: list(asString),
+    terminal: withDefault(asLooseBoolean, false),
+    stdio: needed(asUsedStream),
+    stderr: withDefault(asStream, 0n),
+    args: list(asString),
+    envs: list(asEnv),
+    workdir: maybe(asFilled),
+  },
+  ({ terminal, stderr, args }, path) => {
+    const refuse = (key: string, what: string): never => {
+      throw malformed(`"${path}.${key}" is ${what}`, `${path}.${key}`);
+    };
+    if (stderr === 0n && !terminal) refuse("stderr", "missing");
+    if (args.length === 0) refuse("args", "empty");
+  },
+);
+
+const asExecCmd = asKeys<ExecCmd>({ container: needed(asString), process: needed(asProcess) });
+
 /** Payload of EXECCMD. Throws `AGENT_PROTOCOL`. */
-export const parseExecCmd = (payload: Uint8Array): ExecCmd =>
-  parseObject(payload, (fields) => ({
-    container: fields.required("container", asString),
-    process: fields.required("process", asProcess),
-  }));
+export const parseExecCmd = (payload: Uint8Array): ExecCmd => asExecCmd(decodeJson(payload), "");
 
 /** EXECCMD in runv's order of keys. */
 export const encodeExecCmd = ({ container, process: p }: ExecCmd): Uint8Array =>
@@ -159,4 +172,6 @@ export const parseProcessEvent = (payload: Uint8Array): ProcessEvent =>
     return { ...target, event, status: fields.required("status", asInteger({ max: 0xffff })) };
   });
 export const encodeProcessEvent = (e: ProcessEvent): Uint8Array =>
-  encodeJson({ container: e.container, process: e.process, event: e.event, status: e.status });
+  encodeUtf8(
+    `{"container":${quote(e.container)},"process":${quote(e.process)},"event":"${e.event}","status":${e.status}}`,
+  );

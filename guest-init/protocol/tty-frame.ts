@@ -1,5 +1,5 @@
 import { type Assembled, FrameAssembler, type RefusalReason } from "./assembler.ts";
-import { noBytes, readU32, readU64, writeU32, writeU64 } from "./bytes.ts";
+import { noBytes, readU32, readU64, writeU32 } from "./bytes.ts";
 
 /**
  * Tty frame: u64BE stream, u32BE total length with these 12 bytes, data; no data means end of
@@ -46,7 +46,9 @@ export type TtyItem = TtyFrame | RefusedTtyFrame;
 /** Bytes of one tty frame; without data, the end of the stream. */
 export function encodeTtyFrame(stream: bigint, data: Uint8Array = noBytes): Uint8Array {
   const frame = new Uint8Array(ttyHeaderSize + data.length);
-  writeU64(frame, 0, stream);
+  const high = Number(stream >> 32n);
+  if (high !== 0) writeU32(frame, 0, high);
+  writeU32(frame, 4, Number(stream & 0xffffffffn));
   writeU32(frame, 8, frame.length);
   frame.set(data, ttyHeaderSize);
   return frame;

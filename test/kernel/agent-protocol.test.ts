@@ -341,6 +341,38 @@ test.serial(
   },
 );
 
+test.serial("after HELLO commands in any pieces are answered in order, without NEXT", async (t) => {
+  await using other = await AgentHost.start();
+  await other.ack(command.hello, { versions: [1], nonce: "n" });
+  // As many as wait behind one that takes its time, and more.
+  const nic = { mac: "52:54:00:00:00:77", name: "eth0", addresses: [] };
+  const slow = { requestId: "w", interfaces: [nic], routes: [], neighbours: [], waitMs: 300 };
+  const codes = Array.from({ length: 400 }, (_, i) =>
+    i % 3 === 0 ? command.getVersion : command.ping,
+  );
+  const all = Buffer.concat([
+    encodeCtlFrame(command.configure, Buffer.from(JSON.stringify(slow))),
+    ...codes.map((code, i) =>
+      encodeCtlFrame(code, Buffer.alloc(code === command.ping ? i % 60 : 0)),
+    ),
+  ]);
+  for (const size of [all.length, 4099]) {
+    for (let at = 0; at < all.length; at += size) {
+      other.control.write(all.subarray(at, at + size));
+      await delay(5);
+    }
+    t.deepEqual((await other.answer()).next, []);
+    for (const code of codes) {
+      const { payload, next, ...answer } = await other.answer();
+      t.like(answer, isAck);
+      t.deepEqual(next, []);
+      t.is(payload.length, code === command.getVersion ? 4 : 0);
+    }
+  }
+  await other.comeAgain();
+  t.deepEqual((await other.ask(command.ping)).next, [8]);
+});
+
 test.serial("half a frame whose rest does not come is forgotten", async (t) => {
   await using other = await AgentHost.start();
   other.control.write(encodeCtlFrame(command.ping, Buffer.alloc(100)).subarray(0, 20));

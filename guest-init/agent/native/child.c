@@ -30,10 +30,7 @@ struct child {
   struct child *next;
   struct program is;
   char **argv, **env;
-  /*
-   * 1 once it leads its own process group, and a container has its namespaces: signals can reach it
-   * from then on.
-   */
+  /* 1 once it has its terminal, or a container its namespaces. */
   int begun;
   /* The kernel writes 0 when it has left the agent's memory. */
   int here;
@@ -196,7 +193,6 @@ static int run(void *argument) {
   struct child *child = argument;
   const struct program *is = &child->is;
   raw(SYS_setsid, 0, 0, 0, 0);
-  if (!is->root[0]) begin(child);
   /*
    * The agent's own: what it ignores would stay ignored, and its answers to a trap are not for a
    * child.
@@ -206,6 +202,7 @@ static int run(void *argument) {
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) raw(SYS_rt_sigaction, own[i], (long)usual, 0, 8);
   if (is->terminal) {
     raw(SYS_ioctl, is->in, TIOCSCTTY, 0, 0);
+    if (!is->root[0]) begin(child);
     await_size();
   }
   /*
@@ -355,6 +352,7 @@ pid_t start_child(const struct program *program) {
   }
   child->next = children;
   children = child;
-  await_begin(child);
+  /* A size that is set before the terminal is the child's would not be noticed. */
+  if (program->root[0] || program->terminal) await_begin(child);
   return pid;
 }

@@ -127,6 +127,40 @@ static uint32_t ascii_bytes(struct call *call) {
   return result;
 }
 
+/* countOpeners(bytes): how many lists and objects a JSON text opens, at most. */
+static uint32_t count_openers(struct call *call) {
+  struct bytes bytes = arg_bytes(call, 0);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < bytes.length; i++) count += bytes.data[i] == '[' || bytes.data[i] == '{';
+  return Z_quickjsZ_qjs_new_number(&engine, count);
+}
+
+/*
+ * quoted(text): the text in quotes, as JSON has it, or undefined where a letter would have to be
+ * escaped. The engine takes 380 instructions for a letter.
+ */
+static uint32_t quoted(struct call *call) {
+  uint32_t chars = Z_quickjsZ_qjs_get_string_len(&engine, arg(call, 0), scratch);
+  if (!chars) return Z_quickjsZ_qjs_get_undefined(&engine);
+  uint32_t length = word(scratch), result = 0;
+  const uint8_t *text = at(chars);
+  char copy[128] = {'"'};
+  if (length <= sizeof copy - 2) {
+    uint32_t i = 0;
+    for (; i < length && text[i] >= ' ' && text[i] < 0x7f && text[i] != '"' && text[i] != '\\'; i++)
+      copy[i + 1] = (char)text[i];
+    copy[length + 1] = '"';
+    if (i == length) {
+      uint32_t place = Z_quickjsZ_wasm_malloc(&engine, length + 2);
+      memcpy(at(place), copy, length + 2);
+      result = Z_quickjsZ_qjs_new_string(&engine, place, length + 2);
+      Z_quickjsZ_wasm_free(&engine, place);
+    }
+  }
+  Z_quickjsZ_qjs_free_cstring(&engine, chars);
+  return result ? result : Z_quickjsZ_qjs_get_undefined(&engine);
+}
+
 /* --- netlink ---------------------------------------------------------------------------------- */
 
 /*
@@ -149,20 +183,45 @@ static uint32_t index_attributes(struct call *call) {
 
 /* --- imports of the engine -------------------------------------------------------------------- */
 
-static const struct native *find(const struct native *table, const uint8_t *name, uint32_t length) {
-  for (; table->name; table++)
-    if (strlen(table->name) == length && !memcmp(table->name, name, length)) return table;
-  return NULL;
+/* Functions that answer a value of the engine. */
+static const struct {
+  const char *name;
+  uint32_t (*function)(struct call *call);
+} value_functions[] = {
+    {"asciiText", ascii_text},
+    {"asciiBytes", ascii_bytes},
+    {"indexAttributes", index_attributes},
+    {"countOpeners", count_openers},
+    {"quoted", quoted},
+};
+#define VALUE_FUNCTIONS (sizeof value_functions / sizeof *value_functions)
+
+/*
+ * The engine gives back the name that a function was made with: one letter, which is its number. A
+ * search by name would cost more than most of the functions.
+ */
+enum { FIRST_LETTER = 0x20 };
+
+static uint32_t size_of(const struct native *table) {
+  uint32_t size = 0;
+  while (table[size].name) size++;
+  return size;
+}
+
+/* Functions that answer a number follow those of values. */
+static const struct native *numbered(uint32_t number) {
+  static uint32_t sys_size, process_size;
+  if (!sys_size) sys_size = size_of(sys_functions), process_size = size_of(process_functions);
+  if (number < sys_size) return sys_functions + number;
+  return number - sys_size < process_size ? process_functions + (number - sys_size) : NULL;
 }
 
 u32 Z_envZ_host_call(struct Z_env_instance_t *env, u32 name, u32 length, u32 self, u32 argc, u32 argv) {
   (void)env, (void)self;
   struct call call = {argc, argv};
-  if (length == 9 && !memcmp(at(name), "asciiText", 9)) return ascii_text(&call);
-  if (length == 10 && !memcmp(at(name), "asciiBytes", 10)) return ascii_bytes(&call);
-  if (length == 15 && !memcmp(at(name), "indexAttributes", 15)) return index_attributes(&call);
-  const struct native *found = find(sys_functions, at(name), length);
-  if (!found) found = find(process_functions, at(name), length);
+  uint32_t number = length == 1 ? at(name)[0] - (uint32_t)FIRST_LETTER : UINT32_MAX;
+  if (number < VALUE_FUNCTIONS) return value_functions[number].function(&call);
+  const struct native *found = number == UINT32_MAX ? NULL : numbered(number - VALUE_FUNCTIONS);
   return Z_quickjsZ_qjs_new_number(&engine, found ? found->function(&call) : -ENOSYS);
 }
 
@@ -256,15 +315,19 @@ static int run_jobs(void) {
   return ok;
 }
 
-static void offer_one(uint32_t object, const char *text) {
-  uint32_t name = text_in(text);
-  uint32_t function = Z_quickjsZ_qjs_new_host_function(&engine, name, (u32)strlen(text), 0);
-  Z_quickjsZ_qjs_set_prop_string(&engine, object, name, function);
+static void offer_one(uint32_t object, const char *text, uint32_t number) {
+  /* A letter beyond ASCII would be more than one byte. */
+  if (FIRST_LETTER + number > 0x7e) abort();
+  const char letter[] = {(char)(FIRST_LETTER + number), 0};
+  uint32_t function = Z_quickjsZ_qjs_new_host_function(&engine, text_in(letter), 1, 0);
+  Z_quickjsZ_qjs_set_prop_string(&engine, object, text_in(text), function);
   Z_quickjsZ_qjs_free_value(&engine, function);
 }
 
-static void offer(uint32_t object, const struct native *table) {
-  for (; table->name; table++) offer_one(object, table->name);
+/* Answers the number after those of the table. */
+static uint32_t offer(uint32_t object, const struct native *table, uint32_t number) {
+  for (; table->name; table++) offer_one(object, table->name, number++);
+  return number;
 }
 
 uint32_t start_engine(const uint8_t *bytecode, uint32_t length) {
@@ -281,11 +344,8 @@ uint32_t start_engine(const uint8_t *bytecode, uint32_t length) {
 
   uint32_t global = Z_quickjsZ_qjs_get_global(&engine);
   uint32_t sys = Z_quickjsZ_qjs_new_object(&engine);
-  offer(sys, sys_functions);
-  offer(sys, process_functions);
-  offer_one(global, "asciiText");
-  offer_one(global, "asciiBytes");
-  offer_one(global, "indexAttributes");
+  offer(sys, process_functions, offer(sys, sys_functions, VALUE_FUNCTIONS));
+  for (uint32_t i = 0; i < VALUE_FUNCTIONS; i++) offer_one(global, value_functions[i].name, i);
   Z_quickjsZ_qjs_set_prop_string(&engine, global, text_in("podnetSys"), sys);
   Z_quickjsZ_qjs_free_value(&engine, sys);
 

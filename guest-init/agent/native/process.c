@@ -64,11 +64,18 @@ static pid_t start_joined(struct program *program, int neighbour) {
   return result;
 }
 
+static int32_t texts_in(struct bytes block) {
+  int32_t count = 0;
+  for (uint32_t i = 0; i < block.length; i++) count += block.data[i] == 0;
+  return count;
+}
+
 /*
  * spawn(argv, env, directory, uid, gid, groups, terminal, out, masked, root, shelf, readOnly,
- * neighbour, withheld, noNewPrivileges, group, ownProcesses, filter): out = pid, stdin, stdout,
- * stderr. `neighbour` is the process whose namespaces it joins, 0 without. `withheld` are the
- * numbers of capabilities that it cannot have.
+ * neighbour, withheld, noNewPrivileges, group, ownProcesses, filter): out = how many arguments and
+ * variables there are, then pid, stdin, stdout, stderr. `neighbour` is the process whose namespaces
+ * it joins, 0 without. `withheld` are the numbers of capabilities that it cannot have. The last ten
+ * may be absent.
  */
 static double process_spawn(struct call *call) {
   struct bytes out = arg_bytes(call, 7);
@@ -93,6 +100,10 @@ static double process_spawn(struct call *call) {
       .own_processes = arg_int(call, 16),
       .filter = arg_bytes(call, 17),
   };
+  int32_t counts[2];
+  memcpy(counts, out.data, sizeof counts);
+  /* A NUL inside one would make two of it. */
+  if (texts_in(program.args) != counts[0] || texts_in(program.env) != counts[1]) return -EINVAL;
   int neighbour = arg_int(call, 12);
   struct bytes withheld = arg_bytes(call, 13);
   for (uint32_t i = 0; i < withheld.length; i++)
@@ -131,7 +142,16 @@ static double process_reap(struct call *call) {
   return 1;
 }
 
-static double process_kill(struct call *call) { return or_errno(kill(arg_int(call, 0), arg_int(call, 1))); }
+/*
+ * kill(pid, signal): a negative pid is a process group. A child that does not lead its group yet is
+ * alone in it, and has its signals blocked until it is a program.
+ */
+static double process_kill(struct call *call) {
+  pid_t pid = arg_int(call, 0);
+  int result = kill(pid, arg_int(call, 1));
+  if (result < 0 && errno == ESRCH && pid < -1) result = kill(-pid, arg_int(call, 1));
+  return or_errno(result);
+}
 static double process_pid(struct call *call) { return (void)call, getpid(); }
 
 /* signals(numbers): blocks them and answers a descriptor that delivers them, 128 bytes each. */

@@ -186,10 +186,24 @@ static double receive_all(int fd, struct bytes into) {
   return used;
 }
 
+/*
+ * poll(set, timeout, count, found): an Int32Array of pairs is an array of struct pollfd: fd, then
+ * events | revents << 16. `found` gets pairs of a place in the set and its events. Answers how
+ * many.
+ */
 CALL(poll) {
-  /* An Int32Array of pairs is an array of struct pollfd: fd, then events | revents << 16. */
-  struct bytes set = arg_bytes(call, 0);
-  return or_errno(poll((struct pollfd *)set.data, INT(2), INT(1)));
+  struct bytes set = arg_bytes(call, 0), found = arg_bytes(call, 3);
+  struct pollfd *fds = (struct pollfd *)set.data;
+  int count = INT(2), used = 0;
+  if (count < 0 || (size_t)count > set.length / sizeof *fds || (size_t)count > found.length / 8) return -EINVAL;
+  int happened = poll(fds, (nfds_t)count, INT(1));
+  if (happened < 0) return -(double)errno;
+  for (int i = 0; used < happened && i < count; i++) {
+    if (!fds[i].revents) continue;
+    int32_t pair[2] = {i, (uint16_t)fds[i].revents};
+    memcpy(found.data + 8 * used++, pair, sizeof pair);
+  }
+  return used;
 }
 CALL(ioctlNumber) { return or_errno(ioctl(INT(0), (unsigned)INT(1), (long)INT(2))); }
 CALL(ioctlBytes) {

@@ -222,7 +222,7 @@ export class Netlink {
   #receive(): Uint8Array {
     const count =
       sys.receiveAll(this.#fd, this.#buffer) ??
-      (sys.poll(Int32Array.of(this.#fd, pollEvent.in), answerMs, 1) > 0
+      (sys.poll(Int32Array.of(this.#fd, pollEvent.in), answerMs, 1, new Int32Array(2)) > 0
         ? sys.receiveAll(this.#fd, this.#buffer)
         : undefined);
     if (count === undefined)

@@ -114,7 +114,7 @@ function target(name: string, format: Format, files: readonly string[]): Target 
     except:
       name === "frames-tty"
         ? ["u32Bytes", "joinBytes", ...digits]
-        : ["CtlDecoder", "u32Bytes", "joinBytes", "readU64", "writeU64", "encodeNext", ...digits],
+        : ["CtlDecoder", "u32Bytes", "joinBytes", "readU64", "encodeNext", ...digits],
     seeds: [
       format.encode(1, body(0)),
       format.encode(9, body(40)),
