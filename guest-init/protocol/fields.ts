@@ -204,7 +204,8 @@ export function asKeys<T extends object>(
       const key = known.get(name);
       if (key === undefined) throw unknownKey(under + name);
       const given = value[name];
-      if (given !== null) result[name] = key.parse(given, under + name);
+      const read = given === null ? undefined : key.parse(given, under + name);
+      if (read !== undefined) result[name] = read;
     }
     for (const { name, absent, otherwise } of always) {
       if (result[name] !== undefined) continue;

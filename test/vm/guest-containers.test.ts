@@ -368,9 +368,11 @@ test.serial("a container shares the processes of another one that runs", async (
     never,
   );
   const processes = { of: "container", id: "app" } as const;
+  // The first program has begun, and may still be the shell.
+  const untilSleep = "until grep -q ^sleep /proc/1/cmdline || [ $((n += 1)) -gt 999 ]; do :; done";
   const { text } = await runNew(
     "debug",
-    "cat /proc/1/cmdline; echo; cat /mine; cat /proc/1/root/mine; (sleep 2300 &); exit 4",
+    `n=0; ${untilSleep}; cat /proc/1/cmdline; echo; cat /mine; cat /proc/1/root/mine; (sleep 2300 &); exit 4`,
     { processes },
   );
   t.regex(text, /^sleep\0?1300/);

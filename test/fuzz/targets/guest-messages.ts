@@ -66,7 +66,14 @@ const helloReply = { version: 1, agent: "0.1.0", epoch: "e", nonce: "n" };
 const extensionMessages: Target = {
   name: "extension-messages",
   files: [`${folder}/extension-messages.ts`, `${folder}/fields.ts`],
+  // The agent's engine has another one.
+  except: ["quote"],
   seeds: [
+    ...["[]", "7", "{}", '{"version":1,"other":2}'].map((text) => chosen(0, utf8(text))),
+    chosen(2, json({ ...config, interfaces: [7], routes: null })),
+    chosen(2, json({ ...config, interfaces: [{}] })),
+    chosen(2, json({ ...config, interfaces: 7 })),
+    chosen(2, json({ ...config, routes: [{ ...config.routes[1], other: 1 }] })),
     ...[hello, helloReply, config, observed, { entropy: "00ff", clockMs: 1 }].map((value, i) =>
       chosen(i, json(value)),
     ),
