@@ -90,7 +90,7 @@ function node(bytes: Uint8Array): void {
   overlay.apply((leases) => leases.replace(ours));
   deepStrictEqual(overlay.keys, before);
 
-  // What this host's own Node says may have been written by anybody, too.
+  // What this host's own Node says may have been written by others, too.
   for (const { annotations: said } of foreign) {
     const unread = unreadAddress(said, config);
     if (unread?.text === "") throw new Error("An annotation that is not there is not read");

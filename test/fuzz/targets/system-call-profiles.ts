@@ -24,7 +24,7 @@ export const systemCallProfiles: Target = {
   files: ["daemon/cri/seccomp/profile-file.ts"],
   seeds: [
     rule({}),
-    rule({ names: ["read", "nosuchcall"], errnoRet: 1 }),
+    rule({ names: ["read", "no-such-call"], errnoRet: 1 }),
     rule({ names: undefined, name: "read" }),
     rule({ names: [7] }),
     rule({ names: "read" }),
