@@ -5,7 +5,8 @@ import { VirtualTime } from "./time.ts";
 
 /**
  * Runs histories: `scripts/node test/sim/run.ts --seed 7` replays one and prints all of it,
- * `--histories 100` that many from the seed on, until one fails or `--seconds` are over;
+ * `--histories 100` that many from the seed on, until one fails or `--seconds` are over and there
+ * were `--least`;
  * `--plant NAME` puts a fault in. Prints one line of JSON an end; exits 1 when a history failed.
  */
 const { values } = parseArgs({
@@ -13,6 +14,7 @@ const { values } = parseArgs({
     seed: { type: "string", default: "1" },
     histories: { type: "string" },
     seconds: { type: "string", default: "600" },
+    least: { type: "string", default: "0" },
     plant: { type: "string" },
   },
 });
@@ -34,7 +36,9 @@ let histories = 0;
 let failed = false;
 for (
   ;
-  histories < wanted && (realNow() - begun) / 1000 < Number(values.seconds) && !failed;
+  histories < wanted &&
+  !failed &&
+  (histories < Number(values.least) || (realNow() - begun) / 1000 < Number(values.seconds));
   histories++
 ) {
   time.now = new VirtualTime();

@@ -10,6 +10,8 @@ const full = process.env["PODNET_TEST_FULL"] === "1";
 const short = process.env["PODNET_TEST_SHORT"] === "1";
 const seed = Number(process.env["PODNET_SEED"] ?? Math.floor(Math.random() * 2 ** 30));
 const workers = 2;
+/** Histories of all workers that a run has, however busy the machine is. */
+const least = 20;
 /** Of one worker: 10,000 histories in all, which take an hour or more, or what time allows. */
 const share = { histories: 5000, seconds: full ? 6 * 3600 : short ? 12 : 22 };
 /** Milliseconds until a run of histories counts as hung. */
@@ -72,6 +74,9 @@ test.serial("Whatever happens, the host ends as it should and no pod is lost", a
         `${histories}`,
         "--seconds",
         `${seconds}`,
+        // On a busy machine it takes longer; what is looked at stays enough.
+        "--least",
+        `${Math.ceil(least / workers)}`,
       );
     }),
   );
@@ -83,5 +88,5 @@ test.serial("Whatever happens, the host ends as it should and no pod is lost", a
   writeFileSync(path.join(top, "build/summary/sim"), `${line}\n`);
   for (const { failures, text } of results) t.is(failures, 0, `PODNET_SEED=${seed}\n${text}`);
   if (full) t.is(sum("histories"), workers * share.histories);
-  else t.true(sum("histories") >= 20);
+  else t.true(sum("histories") >= least);
 });

@@ -82,6 +82,7 @@ test("checks of backends that are no pods are for administrators, by whichever c
       addresses: ["10.96.0.9"],
       select: {},
       affinity: "",
+      scope: "",
       ports: [{ port: 80, targetPort: 80, protocol: "tcp" }],
       backends,
       ...(checked && { check: usual }),
