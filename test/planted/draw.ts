@@ -1,7 +1,7 @@
 import type { Fault } from "./fault.ts";
 
 /** Quick faults that one run plants, unless it is complete. */
-export const share = 22;
+export const share = 23;
 
 /**
  * The quick faults that a run with this seed plants. Seeds that follow each other, as those of days
