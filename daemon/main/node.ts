@@ -7,6 +7,7 @@ import { bootMoment, type BootMoment } from "../../linux/processes/boot-moment.t
 import type { Log } from "../../linux/log.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
+import type { PluggedFragment } from "../../network/model/desired.ts";
 import type { PolicyOf } from "../../network/firewall/policed.ts";
 import { Attachments as KernelAttachments } from "../../network/containers/attachments.ts";
 import { hostPart } from "../../network/containers/host-part.ts";
@@ -258,6 +259,10 @@ export async function openNode(parts: NodeParts): Promise<Node> {
     }),
   );
   const verdicts = new Verdicts({ clock, ownerOf: (holder) => denialOwner(db, holder) });
+  const holders = (): readonly PluggedFragment[] => [
+    ...pods.listPresent().map(({ plan }) => portsOf(plan, networks.list())),
+    ...attachments.hostParts(),
+  ];
   const policies: Policies = opened.use(
     new Policies({
       learning,
@@ -269,10 +274,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
       decisions,
       network,
       setRules: (id, rules) => pods.setRules(id, rules),
-      holders: () => [
-        ...pods.listPresent().map(({ plan }) => portsOf(plan, networks.list())),
-        ...attachments.hostParts(),
-      ],
+      holders,
       relay: parts.relay,
       journal,
       clock,
@@ -281,7 +283,7 @@ export async function openNode(parts: NodeParts): Promise<Node> {
   );
   policies.start();
   const services: Services = opened.use(
-    new Services({ db, config, network, networks, journal, clock, log: networkLog }),
+    new Services({ db, config, network, networks, holders, journal, clock, log: networkLog }),
   );
   services.start();
   metrics.followServices(services);

@@ -4,6 +4,7 @@ import { isPodnetError } from "../../core/errors.ts";
 import { guard } from "../../core/guard.ts";
 import type { Log } from "../../linux/log.ts";
 import type { HostNetwork } from "../../network/bridge/host-network.ts";
+import type { PluggedFragment } from "../../network/model/desired.ts";
 import type { ServiceDesired } from "../../network/model/service.ts";
 import type { Journal } from "../events/journal.ts";
 import { WorkQueue } from "../reconcile/work-queue.ts";
@@ -20,6 +21,8 @@ export interface ServiceRulesParts {
   readonly log: Log;
   /** The services as the host is to have them now. */
   readonly desired: () => readonly ServiceDesired[];
+  /** Pods and containers of the host. */
+  readonly pods: () => readonly PluggedFragment[];
   readonly hasAny: () => boolean;
   /** Called when what services lead to may have changed, after each write. */
   readonly written: () => void;
@@ -80,13 +83,13 @@ export class ServiceRules implements AsyncDisposable {
   }
 
   async #write(): Promise<void> {
-    const { network } = this.#parts;
+    const { network, pods } = this.#parts;
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(changeMs)]);
     let desired: readonly ServiceDesired[] = [];
     this.#written = undefined;
     try {
       const now = () => (desired = this.#parts.desired());
-      await network.apply({ kind: "services", now }, signal);
+      await network.apply({ kind: "services", now, pods }, signal);
     } finally {
       this.#parts.written();
     }

@@ -9,6 +9,7 @@ import type { HostNetwork } from "../../network/bridge/host-network.ts";
 import type { Inspection, InspectOptions } from "../../network/bridge/inspect.ts";
 import type { HostObservations } from "../../network/bridge/observations.ts";
 import type { Overlap } from "../../network/bridge/overlap.ts";
+import type { PluggedFragment } from "../../network/model/desired.ts";
 import type { ServiceDesired } from "../../network/model/service.ts";
 import type { Config } from "../config/config.ts";
 import type { NetworkDefinition } from "../config/network-definition.ts";
@@ -49,6 +50,8 @@ export interface ServicesParts {
     readonly observe: Pick<HostObservations, "overlapsOf">;
   };
   readonly networks: { list(): readonly NetworkDefinition[] };
+  /** Pods and containers of the host. */
+  readonly holders: () => readonly PluggedFragment[];
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
@@ -83,6 +86,7 @@ export class Services implements AsyncDisposable {
       journal,
       log,
       desired: () => this.desired(),
+      pods: parts.holders,
       hasAny: () => hasServices(db),
       written: () => {
         this.#health.follow(this.#checked());

@@ -17,7 +17,7 @@ import { bridgeSettings, diffNetwork, ipForwardKey, ipv6ForwardKey } from "./dif
 import { diffPod } from "./diff-pod.ts";
 import type { FirewallFacts } from "../firewall/driver.ts";
 import type { Firewall } from "../firewall/open.ts";
-import { bridgeNf, diffHairpin, portsOnBridges, sameReflecting } from "./hairpin.ts";
+import { bridgeNf, diffHairpin, portsOnBridges, sameReflecting, type Served } from "./hairpin.ts";
 import { observeLinks, observeNames, observeNetwork, observePod, readOptional } from "./observe.ts";
 import type { ObservedPod } from "../model/observed.ts";
 
@@ -25,6 +25,7 @@ import type { ObservedPod } from "../model/observed.ts";
 export interface View extends Kernel {
   readonly firewall: ServicedDriver;
   readonly policyOf: PolicyOf;
+  readonly served: () => Served;
   /** Why parts of the guard are not in force, a line each. */
   readonly guardLacking: () => readonly string[];
   readonly refusals: Firewall["refusals"];
@@ -61,7 +62,7 @@ export function compareRules(view: View, fragment: PluggedFragment): Comparison 
     const passes = (family: Family): boolean | undefined => bridgeNf(view.sysctl, family);
     return [
       ...(await comparePoliced(view.firewall, [fragment], signal)),
-      ...diffHairpin(portsOnBridges(fragment, observed), observed, passes),
+      ...diffHairpin(portsOnBridges(fragment, observed), observed, passes, view.served()),
       ...(await compareOwnRules(view, fragment, signal)),
     ];
   };
@@ -77,7 +78,7 @@ export function comparePublished(
   had: readonly PublishedDesired[],
 ): Comparison {
   return async (signal) => {
-    const isSame = sameReflecting({ ...fragment, published: had }, fragment);
+    const isSame = sameReflecting({ ...fragment, published: had }, fragment, view.served());
     const hairpins = isSame
       ? new Map<PluggedFragment, Change[]>()
       : await compareHairpins(view, [fragment]);
@@ -102,11 +103,11 @@ export async function compareFilters(
 }
 
 /**
- * Pods with ports that reflect their own frames, or do not, otherwise than what they publish asks
- * for, and the changes that put this right.
+ * Pods with ports that reflect their own frames, or do not, otherwise than published ports and
+ * services ask for, and the changes that put this right.
  */
 export async function compareHairpins(
-  { netlink, sysctl }: View,
+  { netlink, sysctl, served }: View,
   fragments: readonly PluggedFragment[],
 ): Promise<ReadonlyMap<PluggedFragment, Change[]>> {
   if (fragments.every(({ ports }) => ports.length === 0)) return new Map();
@@ -121,7 +122,7 @@ export async function compareHairpins(
     fragments
       .map((fragment) => {
         const onBridges = portsOnBridges(fragment, links);
-        return [fragment, diffHairpin(onBridges, links, passes)] as const;
+        return [fragment, diffHairpin(onBridges, links, passes, served())] as const;
       })
       .filter(([, changes]) => changes.length > 0),
   );
@@ -249,15 +250,15 @@ const comparePorts = async (view: View, fragment: PluggedFragment): Promise<Chan
   diffPorts(view, fragment, await observePod(view.netlink, fragment));
 
 function diffPorts(
-  { sysctl, policyOf }: View,
+  { sysctl, policyOf, served }: View,
   fragment: PluggedFragment,
   links: ObservedPod,
 ): Change[] {
   const filtered = diffBridgeFilter([fragment], policyOf, links);
   const observed = withBridgeFilter(links, filtered);
   const changes = [...filtered, ...diffPod(fragment, observed)];
-  if (fragment.published === undefined) return changes;
-  return [...changes, ...diffHairpin(fragment, observed, (family) => bridgeNf(sysctl, family))];
+  const passes = (family: Family): boolean | undefined => bridgeNf(sysctl, family);
+  return [...changes, ...diffHairpin(fragment, observed, passes, served())];
 }
 
 export interface HostFacts {

@@ -67,12 +67,14 @@ interface PolicyChange {
 }
 
 /**
- * The rules of these services, and of no others, in one transaction. `now` is called when it is
- * this change's turn.
+ * The rules of these services, and of no others, in one transaction; then the settings of those of
+ * the pods' ports that depend on them. Both functions are called when it is this change's turn.
  */
-interface ServiceChange {
+export interface ServiceChange {
   readonly kind: "services";
   readonly now: () => readonly ServiceDesired[];
+  /** Pods and containers of the host. */
+  readonly pods: () => readonly PluggedFragment[];
 }
 
 /** The connections of this pod are noted, of no other; without a pod none are. */

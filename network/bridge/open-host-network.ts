@@ -7,7 +7,7 @@ import { Memory, type Remembered } from "../kernel/memory.ts";
 import { SerialQueue } from "../kernel/queue.ts";
 import type { Change } from "../model/change.ts";
 import type { Fragment, PluggedFragment } from "../model/desired.ts";
-import type { ServiceDesired } from "../model/service.ts";
+import { type ServiceDesired, servedAddresses } from "../model/service.ts";
 import type { OverlayRuled } from "../model/overlay.ts";
 import { applyAll, throwFailures } from "./apply.ts";
 import {
@@ -20,8 +20,9 @@ import {
 } from "./compare.ts";
 import { describeFragment } from "./describe.ts";
 import { ipv6ForwardKey } from "./diff-network.ts";
+import { type Served, servedOtherwise } from "./hairpin.ts";
 import { endBypassing, endDenied, endFlows, endWithdrawn } from "./flows.ts";
-import type { Desired, HostNetwork, HostNetworkOptions } from "./host-network.ts";
+import type { Desired, HostNetwork, HostNetworkOptions, ServiceChange } from "./host-network.ts";
 import {
   type Inspection,
   inspect,
@@ -52,6 +53,7 @@ class OpenHostNetwork implements HostNetwork {
    * for it; undefined before the first look, which is at all of them.
    */
   #changedPorts: Set<string> | undefined;
+  #served: Served;
 
   constructor(options: HostNetworkOptions) {
     this.#repeated = options.repeated;
@@ -63,7 +65,8 @@ class OpenHostNetwork implements HostNetwork {
     const forwards6 = (): boolean => readOptional(kernel.sysctl, ipv6ForwardKey) === "1";
     const ruled = { policyOf, relayPort, forwards6 };
     const opened = openFirewall({ ...options, kernel, memory, firewall, hostSeed, ...ruled });
-    this.#view = { ...kernel, ...opened, policyOf, hostSeed, memory };
+    const served = (): Served => this.#served;
+    this.#view = { ...kernel, ...opened, policyOf, served, hostSeed, memory };
     this.observe = hostObservations(this.#view, kernel, (look, signal) =>
       this.#queue.run(look, signal),
     );
@@ -117,7 +120,7 @@ class OpenHostNetwork implements HostNetwork {
             : desired.kind === "learning"
               ? this.#learn(desired.pod, signal)
               : desired.kind === "services"
-                ? this.#serve(desired.now(), signal)
+                ? this.#serve(desired, signal)
                 : desired.kind === "published"
                   ? this.#converged(comparePublished(this.#view, desired.pod, desired.had), signal)
                   : this.#apply(desired, signal),
@@ -247,9 +250,7 @@ class OpenHostNetwork implements HostNetwork {
     // Not before the rules: the kernel would take whoever sends next for the one that has opened a
     // connection, and the rules would take the other for one that answers.
     await this.#converge(() => compareFilters(this.#view, some), done, false, signal);
-    const hairpins: Comparison = async () =>
-      [...(await compareHairpins(this.#view, some)).values()].flat();
-    await this.#converge(hairpins, done, false, signal);
+    await this.#converge(() => this.#compareHairpins(some), done, false, signal);
     this.#changedPorts = new Set();
     return done;
   }
@@ -266,14 +267,27 @@ class OpenHostNetwork implements HostNetwork {
     return done;
   }
 
-  async #serve(
-    services: readonly ServiceDesired[],
-    signal: AbortSignal,
-  ): Promise<readonly Change[]> {
-    const done: Change[] = [];
-    const { firewall } = this.#view;
-    await this.#converge(() => firewall.compareServices(services, signal), done, false, signal);
-    return done;
+  async #serve({ now, pods }: ServiceChange, signal: AbortSignal): Promise<readonly Change[]> {
+    const [services, before] = [now(), this.#served];
+    const done = await this.#converged(
+      () => this.#view.firewall.compareServices(services, signal),
+      signal,
+    );
+    const after = servedAddresses(services);
+    const some = pods().filter((pod) => servedOtherwise(pod, before, after));
+    this.#served = after;
+    try {
+      const hairpins = await this.#converged(() => this.#compareHairpins(some), signal);
+      return [...done, ...hairpins];
+    } catch (thrown) {
+      // All ports are looked at by the next change.
+      this.#served = undefined;
+      throw thrown;
+    }
+  }
+
+  async #compareHairpins(pods: readonly PluggedFragment[]): Promise<Change[]> {
+    return [...(await compareHairpins(this.#view, pods)).values()].flat();
   }
 
   /** Removes part by part; what cannot be seen or removed does not save the rest. */

@@ -32,6 +32,14 @@ export interface BackendDesired {
   readonly weight: number;
 }
 
+/** The addresses to which new connections of these services go. Pure. */
+export const servedAddresses = (services: readonly ServiceDesired[]): ReadonlySet<Ip> =>
+  new Set(
+    services
+      .flatMap(({ ports }) => ports.flatMap(({ backends }) => backends))
+      .flatMap(({ address, weight }) => (weight > 0 ? [address] : [])),
+  );
+
 /** Ports of all services on a host, at most: the number of a slot has 14 bits for its port. */
 export const mostServicePorts = 16_384;
 /** Slots of a port, at most: 1,024 backends with the weight 100, and the pods of a bridge. */

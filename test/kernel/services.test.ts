@@ -7,6 +7,7 @@ import { nftablesGeneration } from "../../linux/nftables/nftables-generation.ts"
 import type { Decisions } from "../../policy/compile.ts";
 import { changesText } from "../../network/bridge/change-text.ts";
 import { onlyLook } from "../../network/bridge/inspect.ts";
+import type { PluggedFragment } from "../../network/model/desired.ts";
 import type { BackendDesired, ServiceDesired } from "../../network/model/service.ts";
 import { driversUnderTest } from "../lab/firewall-drivers.ts";
 import {
@@ -64,9 +65,10 @@ async function openStage(options: (typeof driversUnderTest)[number]["options"]):
   await site.inside("host", "ip", "route", "add", "default", "via", outsideAddress[4]);
   await site.inside("host", "ip", "-6", "route", "add", "default", "via", outsideAddress[6]);
   await site.ensure(dualNetwork());
-  for (const n of [2, 3, 4]) {
-    await site.pod(n);
-    await site.ensure(dualPod(n));
+  const pods = [2, 3, 4].map((n) => dualPod(n));
+  for (const [i, pod] of pods.entries()) {
+    await site.pod(2 + i);
+    await site.ensure(pod);
   }
   for (const protocol of ["tcp", "udp"] as const)
     for (const n of [3, 4]) await site.serve(`pod${n}`, protocol, 8000 + n);
@@ -74,7 +76,9 @@ async function openStage(options: (typeof driversUnderTest)[number]["options"]):
     site,
     policies,
     serve: async (...services) =>
-      changesText(await site.host.apply({ kind: "services", now: () => services }, signal)),
+      changesText(
+        await site.host.apply({ kind: "services", now: () => services, pods: () => pods }, signal),
+      ),
     [Symbol.asyncDispose]: () => site[Symbol.asyncDispose](),
   };
 }
@@ -135,6 +139,42 @@ for (const { name, options } of driversUnderTest)
     await serve();
     t.false((await run(["nft", "list", "tables"])).stdout.includes("podnet_services"));
   });
+
+for (const { name, options } of driversUnderTest)
+  test.serial(
+    `a pod reaches itself by a service, also where frames pass the rules (${name})`,
+    async (t) => {
+      await using stage = await openStage(options);
+      const { site, serve } = stage;
+      const reflects = async (n: number): Promise<boolean> =>
+        (await run(["bridge", "-d", "link", "show", "dev", `tap${n}`])).stdout.includes(
+          "hairpin on",
+        );
+      for (const setting of ["0", "1"] as const) {
+        bridgeNf(setting);
+        await serve(service(backend(3)));
+        for (const family of families)
+          t.deepEqual(await reached(site, "pod3", { family, count: 3 }), { 8003: 3 }, setting);
+        t.is(await reflects(3), setting === "1");
+        t.deepEqual(await serve(service(backend(3))), [], "nothing to do");
+        // A look at the pod itself keeps it so.
+        t.deepEqual(await site.host.diff(dualPod(3), signal), []);
+        await serve(service([...backend(3, { weight: 0 }), ...backend(4)]));
+        t.is(await reflects(3), false, "it gets no new connections");
+        t.is(await reflects(4), setting === "1");
+        await serve();
+        t.is(await reflects(4), false);
+      }
+      // A start leaves ports as they are until it knows the services.
+      await serve(service(backend(3)));
+      const again = FirewallSite.again(site, options);
+      t.deepEqual(await again.diff(dualPod(3), signal), []);
+      const pods = (): PluggedFragment[] => [dualPod(2), dualPod(3), dualPod(4)];
+      await again.apply({ kind: "services", now: () => [service(backend(4))], pods }, signal);
+      t.deepEqual([await reflects(3), await reflects(4)], [false, true]);
+      await again[Symbol.asyncDispose]();
+    },
+  );
 
 test.serial("a backend that goes keeps its connections, and gets no new ones", async (t) => {
   await using stage = await openStage(nftables);
@@ -277,8 +317,8 @@ test.serial("a change costs one transaction of the same length, whatever there i
   // A start finds all as it is, and takes what has no row.
   await using again = FirewallSite.again(site, nftables);
   const all = [service(many(1000))];
-  t.deepEqual(await again.apply({ kind: "services", now: () => all }, signal), []);
-  await again.apply({ kind: "services", now: () => [] }, signal);
+  t.deepEqual(await again.apply({ kind: "services", now: () => all, pods: () => [] }, signal), []);
+  await again.apply({ kind: "services", now: () => [], pods: () => [] }, signal);
   t.false((await run(["nft", "list", "tables"])).stdout.includes("podnet_services"));
 });
 

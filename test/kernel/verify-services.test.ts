@@ -55,7 +55,7 @@ test.serial(
       service("shop", 4, "tcp", many.slice(0, 3), { sticky: true }),
       service("none", 5, "tcp", []),
     ];
-    await site.host.apply({ kind: "services", now: () => services }, signal);
+    await site.host.apply({ kind: "services", now: () => services, pods: () => [] }, signal);
     const look = async (): Promise<Check[]> => {
       const report = await hearServices(signal);
       return report === undefined ? [] : compareServices(services, report);

@@ -174,12 +174,14 @@ test.serial(
       );
     };
     await hears(one, "web", "from db");
+    await hears(two, "db", "from db");
     await clientOf(two).services.changeBackends({
       name: "sql",
       set: [{ pod: "web" }],
       remove: ["db"],
     });
     await hears(two, "db", "from web");
+    await hears(one, "web", "from web");
     await t.throwsAsync(
       clientOf(two).services.create({
         spec: { name: "sql", ports: [{ port: 1 }], scope: "overlay" },

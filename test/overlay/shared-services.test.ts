@@ -145,6 +145,7 @@ class TestHost implements AsyncDisposable {
       observe: { overlapsOf: async () => [] },
     };
     this.services = new Services({
+      holders: () => [],
       db,
       journal: new Journal(db, systemClock),
       clock: systemClock,

@@ -66,7 +66,10 @@ export async function measureServiceConnections(rounds: number): Promise<Record<
     const found: number[] = [];
     const plain: number[] = [];
     for (const count of counts) {
-      await site.host.apply({ kind: "services", now: () => [service(count)] }, signal);
+      await site.host.apply(
+        { kind: "services", now: () => [service(count)], pods: () => [] },
+        signal,
+      );
       // Who goes first takes turns.
       const targets = round % 2 === 0 ? [virtual, direct] : [direct, virtual];
       const rates = new Map<string, number>();

@@ -187,7 +187,7 @@ export const attachmentFaults: readonly Fault[] = [
     kind: "repair",
     name: "a repair of rules looks at links, too, and brings back those that are released",
     file: "network/bridge/compare.ts",
-    find: "...diffHairpin(portsOnBridges(fragment, observed), observed, passes),",
+    find: "...diffHairpin(portsOnBridges(fragment, observed), observed, passes, view.served()),",
     put: "...diffPod(fragment, observed),",
     noticedBy: {
       file: "test/kernel/attachment-published.test.ts",

@@ -9,6 +9,17 @@ const changes = "test/unit/daemon/services/services.test.ts";
 /** Services: where they lead, who reaches them, and that they open nothing. */
 export const servicesFaults: readonly Fault[] = [
   {
+    kind: "access",
+    name: "a port reflects no frames for a service that leads back to its pod",
+    file: "network/bridge/hairpin.ts",
+    find: "served?.has(ip) === true || ",
+    put: "",
+    noticedBy: {
+      file: kernel,
+      title: "a pod reaches itself by a service, also where frames pass the rules (nftables)",
+    },
+  },
+  {
     kind: "bound",
     name: "all backends are asked at once",
     file: "daemon/services/health/health-checks.ts",

@@ -66,6 +66,7 @@ export async function startHyperd(config = configuration({})): Promise<HyperRig>
       journal,
       clock: systemClock,
       log: openLog({ component: "test", level: "silent" }),
+      holders: () => [],
       networks: { list: () => definitions },
       network: {
         apply: async (change) => {

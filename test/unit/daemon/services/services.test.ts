@@ -59,6 +59,7 @@ function open(t: ExecutionContext, overlap?: string, probe?: ServicesParts["prob
     apply: (): Promise<void> => Promise.resolve(),
   };
   const services = new Services({
+    holders: () => [],
     db,
     journal,
     clock: systemClock,
