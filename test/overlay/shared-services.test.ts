@@ -23,6 +23,7 @@ import { healthRecordText } from "../../overlay/pods/health-record.ts";
 import { hostIdOf, recordsPrefix } from "../../overlay/pods/keys.ts";
 import type { PodRecord } from "../../overlay/pods/record.ts";
 import { type EtcdLab, startEtcd } from "../lab/etcd.ts";
+import { definition } from "../lab/network-definition.ts";
 import { until } from "../lab/until.ts";
 
 // Hosts of one overlay that serve each other's services, by a real etcd. The rules are those that a
@@ -39,25 +40,8 @@ const prefixOf = (name: string) => recordsPrefix(parsePrefix(`/${name}`));
 const log = openLog({ component: "test", level: "silent" });
 
 /** The network of host n that is part of the overlay; its name is the host's own. */
-const networkOf = (n: number): NetworkDefinition => ({
-  name: `net${n}` as NetworkName,
-  bridge: `pn-net${n}` as IfName,
-  subnets: [
-    {
-      cidr: `10.77.${n}.0/24` as Cidr,
-      gateway: `10.77.${n}.1/24` as IpPrefix,
-      ranges: [],
-      reserved: [],
-    },
-  ],
-  mtu: 1450,
-  dns: [],
-  dnsSearch: [],
-  masquerade: true,
-  isolated: false,
-  vlanFiltering: false,
-  mayOverlap: false,
-});
+const networkOf = (n: number): NetworkDefinition =>
+  definition(`net${n}`, [`10.77.${n}.1/24`], { mtu: 1450 });
 
 const viewOf = (n: number): OverlayView => ({
   name: "flannel",
@@ -145,11 +129,11 @@ class TestHost implements AsyncDisposable {
       observe: { overlapsOf: async () => [] },
     };
     this.services = new Services({
-      holders: () => [],
       db,
       journal: new Journal(db, systemClock),
       clock: systemClock,
       config: { serviceCidrs: ["10.73.0.0/16" as Cidr], disableIptables: false },
+      holders: () => [],
       networks: { list: () => [networkOf(n)] },
       log,
       network,

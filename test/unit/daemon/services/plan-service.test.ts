@@ -1,9 +1,8 @@
 import test from "ava";
 import type { BackendSpec, ServiceSpec } from "../../../../api/service-spec.ts";
-import { type Cidr, contains, type Ip, type IpPrefix } from "../../../../core/address.ts";
+import { type Cidr, contains, type Ip } from "../../../../core/address.ts";
 import { type ErrorCode, isPodnetError } from "../../../../core/errors.ts";
-import type { IfName, NetworkName, PodName, ServiceName } from "../../../../core/names.ts";
-import type { NetworkDefinition } from "../../../../daemon/config/network-definition.ts";
+import type { NetworkName, PodName, ServiceName } from "../../../../core/names.ts";
 import { serviceCidrs } from "../../../../daemon/config/service-cidrs.ts";
 import { chooseAddress } from "../../../../daemon/services/choose-address.ts";
 import {
@@ -14,29 +13,11 @@ import {
 } from "../../../../daemon/services/endpoints.ts";
 import { planService, type ServiceSurroundings } from "../../../../daemon/services/plan-service.ts";
 import { type BackendDesired, slotsOf, stickySlots } from "../../../../network/model/service.ts";
-
-const network = (name: string, subnets: readonly string[], more = {}): NetworkDefinition => ({
-  name: name as NetworkName,
-  bridge: `pn-${name}` as IfName,
-  subnets: subnets.map((cidr) => ({
-    cidr: cidr as Cidr,
-    gateway: cidr.replace(/0\/|::\//, (end) => (end === "0/" ? "1/" : "::1/")) as IpPrefix,
-    ranges: [],
-    reserved: [],
-  })),
-  mtu: 1500,
-  dns: [],
-  dnsSearch: [],
-  masquerade: true,
-  isolated: false,
-  vlanFiltering: false,
-  mayOverlap: false,
-  ...more,
-});
+import { definition } from "../../../lab/network-definition.ts";
 
 const networks = [
-  network("green", ["10.20.0.0/24", "fd00:20::/64"]),
-  network("blue", ["10.21.0.0/24"]),
+  definition("green", ["10.20.0.1/24", "fd00:20::1/64"]),
+  definition("blue", ["10.21.0.1/24"]),
 ];
 const around: ServiceSurroundings = {
   networks,
@@ -214,13 +195,13 @@ test("backends are the named and chosen pods of the network, and what is outside
     ],
   );
   t.deepEqual(noticesOf(service, found, networks), []);
-  const isolated = [network("green", ["10.20.0.0/24", "fd00:20::/64"], { isolated: true })];
+  const isolated = [definition("green", ["10.20.0.1/24", "fd00:20::1/64"], { isolated: true })];
   t.deepEqual(
     endpointsOf(service, candidates, isolated).map(({ address }) => address),
     ["192.0.2.9"],
     "pods of an isolated network do not reach each other",
   );
-  const grown = [...networks, network("later", ["192.0.2.0/24"])];
+  const grown = [...networks, definition("later", ["192.0.2.1/24"])];
   t.false(
     endpointsOf(service, candidates, grown).some(({ address }) => address === "192.0.2.9"),
     "a network that came later has the address",
@@ -241,7 +222,7 @@ test("a service without a backend says why", (t) => {
   t.regex(says({ backends: [pod("a")] }), /No backend of "web" runs on network "green"/);
   t.regex(says({ backends: [at("192.0.2.9", { weight: 0 })] }, 1), /have weight 0/);
   t.regex(says({ select: { a: "b" } }, 0, []), /no network "green" any more/);
-  const isolated = [network("green", ["10.20.0.0/24"], { isolated: true })];
+  const isolated = [definition("green", ["10.20.0.1/24"], { isolated: true })];
   t.regex(says({ backends: [pod("a")] }, 0, isolated), /isolated network "green"/);
 });
 

@@ -3,11 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { type ExecutionContext } from "ava";
 import type { BackendSpec, ServiceSpec } from "../../../../api/service-spec.ts";
-import type { Cidr, Ip, IpPrefix } from "../../../../core/address.ts";
+import type { Cidr, Ip } from "../../../../core/address.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { PodnetError } from "../../../../core/errors.ts";
-import type { IfName, NetworkName, ServiceName } from "../../../../core/names.ts";
-import type { NetworkDefinition } from "../../../../daemon/config/network-definition.ts";
+import type { NetworkName, ServiceName } from "../../../../core/names.ts";
 import { Journal } from "../../../../daemon/events/journal.ts";
 import { eventsOfKind } from "../../../../daemon/events/store.ts";
 import { HealthJournal } from "../../../../daemon/services/health/health-journal.ts";
@@ -17,26 +16,9 @@ import { Database } from "../../../../daemon/store/database.ts";
 import { openLog } from "../../../../linux/log.ts";
 import { nothingFound } from "../../../../network/bridge/inspect.ts";
 import type { ServiceDesired } from "../../../../network/model/service.ts";
+import { definition } from "../../../lab/network-definition.ts";
 
-const network: NetworkDefinition = {
-  name: "green" as NetworkName,
-  bridge: "pn-green" as IfName,
-  subnets: [
-    {
-      cidr: "10.20.0.0/24" as Cidr,
-      gateway: "10.20.0.1/24" as IpPrefix,
-      ranges: [],
-      reserved: [],
-    },
-  ],
-  mtu: 1500,
-  dns: [],
-  dnsSearch: [],
-  masquerade: true,
-  isolated: false,
-  vlanFiltering: false,
-  mayOverlap: false,
-};
+const network = definition("green", ["10.20.0.1/24"]);
 
 const at = (address: string): BackendSpec => ({ address: address as Ip, weight: 1 });
 const spec = (name: string, ...backends: readonly string[]): ServiceSpec => ({
@@ -59,11 +41,11 @@ function open(t: ExecutionContext, overlap?: string, probe?: ServicesParts["prob
     apply: (): Promise<void> => Promise.resolve(),
   };
   const services = new Services({
-    holders: () => [],
     db,
     journal,
     clock: systemClock,
     config: { serviceCidrs: ["10.73.0.0/16" as Cidr], disableIptables: false },
+    holders: () => [],
     networks: { list: () => [network] },
     log: openLog({ component: "test", level: "silent" }),
     ...(probe && { probe }),
