@@ -106,6 +106,8 @@ export interface ShareSpec {
   readonly hostPath: string;
   /** Where the guest has it. */
   readonly path: string;
+  /** The guest writes to it, too, as its owner. */
+  readonly writable?: true;
 }
 
 /** A file that the agent writes at each boot of the guest. */

@@ -263,11 +263,13 @@ Delete that pod, copy the image, or leave write_through out: any number of pods 
 that nothing writes to.`,
   SHARE_UNUSABLE: `
 A directory that a pod is to have (shares) cannot be shared: it does not exist, is no directory,
-may not be read by others, or a link has taken its place since the pod was created. Or what served
-it to a running pod has ended.
+may not be read by others, or a link has taken its place since the pod was created. One that the pod
+writes to belongs to root or to podnetd's user, or its owner may not write to it. Or what served it
+to a running pod has ended.
 
 details.path names the directory. A machine is a user of its own, so only the permissions for
-others count: chmod o+rx DIRECTORY. A pod that has lost a share has to be stopped and started.`,
+others count: chmod o+rx DIRECTORY. What a pod writes is the directory's owner's: give it a user
+of its own. A pod that has lost a share has to be stopped and started.`,
   REGISTRY_UNREACHABLE: `
 The registry of an image cannot be reached: its name has no address, nothing answers there, or its
 certificate is not trusted.

@@ -24,7 +24,7 @@ export interface DiskPlan {
   readonly layer?: { readonly bytes: number };
 }
 
-/** A directory of the host that a guest reads, and never writes. */
+/** A directory of the host that a guest reads. */
 export interface SharePlan {
   /** The name by which the guest finds it; no two of a machine are alike. */
   readonly tag: string;
@@ -32,6 +32,8 @@ export interface SharePlan {
   readonly path: string;
   /** Where the guest has it. */
   readonly at: string;
+  /** The guest writes to it as the user that it belongs to; absent: it never writes. */
+  readonly writable?: true;
 }
 
 /** A disk by whose volume name a guest finds what is meant for it. */
@@ -95,6 +97,8 @@ export interface VmPlan extends VmSize {
   readonly shares?: readonly SharePlan[];
   /** Likewise `imagesWithin` of shares. */
   readonly sharesWithin?: readonly string[];
+  /** Where shares that are writable must lie, whoever created the pod. Absent: nowhere. */
+  readonly writableWithin?: readonly string[];
   /**
    * Real paths of the directories and files that kernel, initrd and disks must lie in when they are
    * opened; absent when the pod's creator may name any path.

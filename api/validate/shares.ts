@@ -12,9 +12,10 @@ const systemPaths = ["/proc", "/sys", "/dev"] as const;
 /** Checks the shares of a pod. */
 export function validateShares(shares: readonly wire.Share[]): readonly ShareSpec[] {
   checkCount(shares, limits.shares, "shares");
-  const checked = shares.map(({ hostPath, path }, i) => ({
+  const checked = shares.map(({ hostPath, path, writable }, i) => ({
     hostPath: checkPath(hostPath, `shares[${i}].host_path`, "on the host"),
     path: checkGuestPath(path, `shares[${i}].path`),
+    ...(writable ? { writable } : {}),
   }));
   checked.forEach(({ path }, i) => {
     const other = checked.find((each, j) => j !== i && isWithin(path, each.path));

@@ -9,7 +9,7 @@ import { usage } from "../usage.ts";
 
 export const copyHelp = "SRC:DST[,mode=0600][,owner=UID[:GID]]";
 
-export const volumeHelp = "DIR:PATH or FILE:PATH";
+export const volumeHelp = "DIR:PATH[:rw] or FILE:PATH";
 
 /**
  * `--volume`: a directory that the guest shares, or a local file that is copied. Throws
@@ -20,15 +20,20 @@ export function volumeFrom(
 ):
   | { readonly share: MessageInitShape<typeof ShareSchema> }
   | { readonly file: MessageInitShape<typeof GuestFileSchema> } {
-  const [, from, path] = /^(.+?):(\/[^:,]*?)(?::ro)?$/.exec(text) ?? [];
+  const [, from, path, mode] = /^(.+?):(\/[^:,]*?)(?::(ro|rw))?$/.exec(text) ?? [];
   if (from === undefined || path === undefined)
     throw usage(
       `--volume "${printable(text)}" names no two paths`,
-      `Write ${volumeHelp}; the guest only reads: it takes :ro and nothing else`,
+      `Write ${volumeHelp}; with :rw the guest writes to a directory`,
     );
   const isDirectory = statSync(from, { throwIfNoEntry: false })?.isDirectory() !== false;
   // (podnetd says whether it has such a directory: it may be on another host.)
-  if (isDirectory) return { share: { hostPath: resolve(from), path } };
+  if (isDirectory) {
+    const writable = mode === "rw" ? { writable: true } : {};
+    return { share: { hostPath: resolve(from), path, ...writable } };
+  }
+  if (mode === "rw")
+    throw usage(`--volume "${printable(text)}" is a file`, "Share the directory that it is in");
   return { file: { path, uid: 0, gid: 0, ...read(from) } };
 }
 

@@ -71,6 +71,8 @@ export interface Config {
   readonly writeThroughPaths: readonly string[];
   /** Where directories lie that callers below admin may share with their pods. */
   readonly sharePaths: readonly string[];
+  /** Where directories lie that pods may write to. */
+  readonly writableSharePaths: readonly string[];
   readonly limits: ApiLimits;
   /** Machines that may start at a time. */
   readonly startsAtATime: number;
@@ -239,6 +241,7 @@ function build(merged: Layer): Config {
     imagePaths: values.access.image_paths,
     writeThroughPaths: values.access.write_through_paths,
     sharePaths: values.access.share_paths,
+    writableSharePaths: values.access.writable_share_paths,
     limits: limitsConfig(values.limits),
     startsAtATime: values.limits.starts || 4 * availableParallelism(),
     network: networkConfig(values.network, read),

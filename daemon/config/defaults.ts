@@ -24,6 +24,7 @@ export function defaultLayer(env: Readonly<Record<string, string | undefined>>):
     "access.viewer": [],
     "access.write_through_paths": [],
     "access.share_paths": [],
+    "access.writable_share_paths": [],
     "limits.connections": 1024,
     "limits.connections_per_caller": 256,
     "limits.connections_per_s": 200,

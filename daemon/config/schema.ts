@@ -58,6 +58,9 @@ export const configSchema = z.strictObject({
     share_paths: z
       .array(path)
       .describe("Directories that operators may share with their pods, with all that is in them"),
+    writable_share_paths: z
+      .array(path)
+      .describe("Directories in which pods may write to what they share, whoever creates them"),
   }),
   limits: z.strictObject({
     connections: count(8, 100_000).describe(

@@ -87,7 +87,7 @@ export function containerCalls(
       const log = logFile(sandbox.spec.sandbox.logDirectory, asked.logPath, logPath);
       const plan = planContainer(asked, image, log, architectureOf(sandbox.plan.vm));
       const last = normalize(asked.annotations[terminationPath] ?? usualTermination);
-      const mounts = guestMounts(asked.mounts, mountPaths, [last]);
+      const mounts = guestMounts(asked.mounts, mountPaths, [last], sandbox.plan.vm.shares);
       const messageFile = messageFileOf(asked.mounts, last, mountPaths);
       const said =
         messageFile === undefined

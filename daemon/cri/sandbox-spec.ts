@@ -21,6 +21,7 @@ import {
 } from "./gen/cri_pb.ts";
 import { refuseLabels, refuseUsers } from "./refusals.ts";
 import { sysctlsOf } from "./sysctls.ts";
+import { writableShares } from "./writable-paths.ts";
 
 /** The runtime handlers that mean podnet; a RuntimeClass names one. */
 export const handlers = ["", "podnet"] as const;
@@ -78,6 +79,7 @@ export function sandboxSpec(
         hostname: config.hostname,
         labels: podLabels(config.labels),
         resources: resourcesOf(config.linux),
+        shares: writableShares(config.annotations),
         ...dnsOf(config),
         // Port 0 of the host means that the port is not published.
         ports: config.portMappings.filter(({ hostPort }) => hostPort !== 0).map(portOf),

@@ -42,6 +42,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         agentFeatures.main,
         agentFeatures.preload,
         agentFeatures.shares,
+        agentFeatures.writableShares,
         agentFeatures.steps,
       ],
     }),

@@ -97,6 +97,11 @@ export class Containers implements GuestContainers {
 
   async share(volume: ContainerVolume, signal: AbortSignal): Promise<void> {
     const what = `directory "${printable(volume.path)}" of a container`;
+    if (volume.share !== undefined && !this.features.includes(agentFeatures.writableShares))
+      throw new PodnetError("UNSUPPORTED", "The guest's agent gives containers no shares", {
+        field: "mounts",
+        hint: "Use an image with this podnet's agent",
+      });
     await this.#call(command.containerVolume, encodeContainerVolume(volume), what, signal);
   }
 

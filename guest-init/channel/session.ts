@@ -161,6 +161,11 @@ export class GuestSession implements Guest {
         field: "shares",
         hint: "Use an image with this podnet's agent",
       });
+    if (share.writable === true && !identity.features.includes(agentFeatures.writableShares))
+      throw new PodnetError("UNSUPPORTED", "The guest's agent mounts directories read-only", {
+        field: "shares",
+        hint: "Use an image with this podnet's agent, or leave writable out",
+      });
     const what = `the share at "${printable(share.path)}"`;
     const deadlineMs = this.#limits.commandMs;
     const payload = encodeMountShare(share);

@@ -42,6 +42,7 @@ export const extensionCodes = {
  * process, and keeps the end of its output. `containers`: it runs containers alongside it.
  * `preload`: it reads what a program's start will read.
  * `shares`: it obeys MOUNTSHARE.
+ * `writable-shares`: it mounts shares that it may write to.
  * `steps`: it obeys STEPS.
  * `container-limits`: it limits each of them, and says what they use.
  * `container-processes`: they may share processes and have filters, and the agent's program
@@ -55,6 +56,7 @@ export const agentFeatures = {
   files: "files",
   main: "main",
   shares: "shares",
+  writableShares: "writable-shares",
   containers: "containers",
   preload: "preload",
   steps: "steps",

@@ -53,6 +53,11 @@ export interface ContainerVolume {
   readonly path: string;
   /** Its name among those of the guest. Absent: it is this container's own. */
   readonly volume?: string;
+  /**
+   * A file or directory of a share in place of one in memory, as it is: `at` is where the guest has
+   * the share, `below` what of it, empty for all. Needs the feature `writable-shares`.
+   */
+  readonly share?: { readonly at: string; readonly below: string };
   /** The container cannot write to it. Files are laid into one of its own before it starts. */
   readonly readOnly: boolean;
   /** For the first container. */
@@ -184,6 +189,13 @@ const asEnv = asObject((fields) => ({
   env: fields.required("env", asString),
   value: fields.required("value", asString),
 }));
+const asShared = asObject((fields) => ({
+  at: fields.required("at", asPath),
+  below: fields.required("below", asBelow),
+}));
+/** Names without a link upwards; empty for none. */
+const asBelow: ParseValue<string> = (value, path) =>
+  value === "" ? "" : asPath(`/${asString(value, path)}`, path).slice(1);
 const asProcesses = asObject<SharedProcesses>((fields) => {
   const of = fields.required("of", asString);
   if (of === "pod") return { of };
@@ -239,6 +251,7 @@ export const parseContainerVolume = (payload: Uint8Array): ContainerVolume =>
     ...readId(fields),
     path: fields.required("path", asPath),
     ...given("volume", fields.optional("volume", asId)),
+    ...given("share", fields.optional("share", asShared)),
     readOnly: fields.required("readOnly", asBoolean),
     mode: fields.required("mode", asInteger({ max: 0o7777 })),
     uid: fields.required("uid", asNumber),

@@ -1,4 +1,12 @@
-import { asString, encodeJson, malformed, parseObject, type ParseValue } from "./fields.ts";
+import {
+  asBoolean,
+  asString,
+  encodeJson,
+  given,
+  malformed,
+  parseObject,
+  type ParseValue,
+} from "./fields.ts";
 
 /** A directory of the host, and where the guest is to have it. */
 export interface MountedShare {
@@ -6,17 +14,20 @@ export interface MountedShare {
   readonly tag: string;
   /** An absolute path in the guest. */
   readonly path: string;
+  /** The guest may write to it. Needs the feature `writable-shares`. */
+  readonly writable?: boolean;
 }
 
 /** Payload of MOUNTSHARE. The ACK is empty. */
-export const encodeMountShare = ({ tag, path }: MountedShare): Uint8Array =>
-  encodeJson({ tag, path });
+export const encodeMountShare = ({ tag, path, writable }: MountedShare): Uint8Array =>
+  encodeJson({ tag, path, ...given("writable", writable) });
 
 /** Throws `AGENT_PROTOCOL`. */
 export const parseMountShare = (payload: Uint8Array): MountedShare =>
   parseObject(payload, (fields) => ({
     tag: fields.required("tag", asTag),
     path: fields.required("path", asPath),
+    ...given("writable", fields.optional("writable", asBoolean)),
   }));
 
 const asTag: ParseValue<string> = (value, path) => {

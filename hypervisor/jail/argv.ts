@@ -49,6 +49,8 @@ export interface FileServer {
   readonly launcher: string;
   /** The machine's own. */
   readonly jail: JailPlan;
+  /** As whom it serves a directory that the machine writes to; absent: it writes nothing. */
+  readonly owner: { readonly uid: number; readonly gid: number } | undefined;
   /** The directory's descriptor, in whose place the program has its socket. */
   readonly fd: number;
   /** The socket's name in the run directory. */
@@ -62,7 +64,8 @@ export interface FileServer {
 export const fileServerArgv = (given: FileServer): readonly string[] =>
   [
     given.launcher,
-    ["--uid", `${given.jail.uid}`],
+    ["--uid", `${given.owner?.uid ?? given.jail.uid}`],
+    given.owner === undefined ? [] : ["--writable", `${given.owner.gid}`],
     ["--report", `${given.reportFd}`],
     ["--served", `${given.fd}`, "--listen", given.socket],
     ["--open-files", `${given.openFiles}`],

@@ -4,7 +4,7 @@
  *
  * podnet-jail --uid N --run DIR --report FD [--oom-score N] [--cgroup DIR]... [--read PATH]...
  *   [--device PATH]... [--group GID] [--network host] [--open-files N] [--tree DIR]
- *   [--served FD --listen NAME] -- PROGRAM [ARGUMENT]...
+ *   [--served FD --listen NAME [--writable GID]] -- PROGRAM [ARGUMENT]...
  *
  * With --tree the program sees the file system of DIR, and none that is mounted below, as
  * /podnet-tree. It may read all files there, whosever they are (CAP_DAC_READ_SEARCH), if the
@@ -13,7 +13,9 @@
  * With --served and --listen, in place of --run and --tree, the program sees the directory that
  * FD is as /podnet-tree and can write nowhere. In the place of FD it gets a socket that listens at
  * NAME in the launcher's directory. It keeps two capabilities, to make the directory its root and
- * to give up both: virtiofsd does so before it answers its machine.
+ * to give up both: virtiofsd does so before it answers its machine. With --writable it can write to
+ * the directory, as user N and group GID whatever user its machine names; it makes neither device
+ * nodes nor files that give others these rights.
  *
  * The program inherits only the descriptors 0 to FD - 1. The launcher writes to FD: `pid N`, the
  * pid seen from the host, then `ready` right before it executes the program, or `error TEXT`; the
@@ -68,7 +70,7 @@ struct piece {
 
 static struct {
     unsigned uid, group, open_files;
-    int has_group, has_tree, host_network, report, served, cgroups, pieces, oom_score;
+    int has_group, has_tree, host_network, writable, report, served, cgroups, pieces, oom_score;
     const char *run, *listen_at, *cgroup[MANY];
     struct piece piece[MANY];
 } jail = {.report = -1, .served = -1, .open_files = 4096};
@@ -125,6 +127,7 @@ static char **parse(char **word) {
         else if (!strcmp(option, "--tree") && !jail.has_tree) add(value, TREE), jail.has_tree = 1;
         else if (!strcmp(option, "--served")) jail.served = (int)number(value, 1023);
         else if (!strcmp(option, "--listen")) jail.listen_at = value;
+        else if (!strcmp(option, "--writable")) jail.group = number(value, 0xfffffffeu), jail.writable = 1;
         else if (!strcmp(option, "--cgroup") && jail.cgroups < MANY) jail.cgroup[jail.cgroups++] = value;
         else fail("read option", option);
     }
@@ -135,6 +138,7 @@ static char **parse(char **word) {
                           jail.served >= jail.report
                     : !jail.run || jail.listen_at)
         fail("find", "--run, or --served and --listen");
+    if (jail.writable && (!is_server() || !jail.group || jail.has_group)) fail("find", "--writable with --served");
     add(word[1], READ);
     if (!is_server()) add(jail.run, RUN);
     return word + 1;
@@ -185,7 +189,7 @@ static void take(struct piece *piece, int optional) {
     if (piece->kind == TREE && !piece->directory) fail("show", piece->path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID};
     if (piece->kind != DEVICE) attr.attr_set |= MOUNT_ATTR_NODEV;
-    if (piece->kind != RUN) attr.attr_set |= MOUNT_ATTR_RDONLY;
+    if (piece->kind != RUN && !(piece->kind == TREE && jail.writable)) attr.attr_set |= MOUNT_ATTR_RDONLY;
     if (piece->kind != READ) attr.attr_set |= MOUNT_ATTR_NOEXEC;
     check(syscall(SYS_mount_setattr, piece->tree, "", AT_EMPTY_PATH | all, &attr, sizeof attr), "protect", piece->path);
     if (piece->kind == TREE) piece->path = TREE_PLACE;
@@ -333,7 +337,8 @@ static void drop_privileges(void) {
         check(prctl(PR_CAPBSET_DROP, each, 0, 0, 0), "drop", "the bounding set");
     check(setgroups((size_t)jail.has_group, &jail.group), "set", "groups");
     check(prctl(PR_SET_KEEPCAPS, kept != 0, 0, 0, 0), "keep", "capabilities");
-    check(setresgid(jail.uid, jail.uid, jail.uid), "become", "group");
+    const gid_t group = jail.writable ? jail.group : jail.uid;
+    check(setresgid(group, group, group), "become", "group");
     check(setresuid(jail.uid, jail.uid, jail.uid), "become", "user");
     if (kept) keep_capabilities(kept, 1);
     else drop_capabilities();
@@ -382,6 +387,7 @@ static _Noreturn void confined(char **program) {
     check(syscall(SYS_close_range, jail.report + 1, ~0u, 0), "close", "descriptors");
     drop_privileges();
     install_filter();
+    if (jail.writable) install_filter_of_writes();
     if (write(jail.report, "ready\n", 6) != 6) _exit(FAILED);
     execv(program[0], program);
     fail("execute", program[0]);

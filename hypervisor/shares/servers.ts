@@ -43,8 +43,9 @@ export interface ShareServer {
 const keptRights = "CHOWN DAC_OVERRIDE FOWNER FSETID SETGID SETUID MKNOD SETFCAP".split(" ");
 
 /**
- * virtiofsd's own words. Its only view is the directory, which is mounted read-only, and it gives
- * up all its rights: no request of a guest can write. Pure.
+ * virtiofsd's own words. Its only view is the directory, which is mounted read-only unless it is a
+ * writable share, and it gives up all its rights: no request of a guest gets beyond the rights of
+ * its user. Pure.
  */
 const serverWords = (fd: number, files: number): readonly string[] => [
   virtiofsd,
@@ -68,7 +69,8 @@ const serverWords = (fd: number, files: number): readonly string[] => [
  * Checks what a start needs for its shares before anything is done. Throws `UNSUPPORTED`,
  * `QEMU_MISSING`, and as `openShare`.
  */
-export function checkShares({ shares = [], sharesWithin, jail }: VmPlan): void {
+export function checkShares(plan: VmPlan): void {
+  const { shares = [], jail } = plan;
   if (shares.length === 0) return;
   if (jail === undefined)
     throw new PodnetError("UNSUPPORTED", "Directories are only shared with confined machines", {
@@ -92,7 +94,7 @@ export function checkShares({ shares = [], sharesWithin, jail }: VmPlan): void {
       cause,
     });
   }
-  shares.forEach((share, i) => openShare(share, fieldOf(i), sharesWithin)[Symbol.dispose]());
+  shares.forEach((share, i) => openShare(share, fieldOf(i), plan)[Symbol.dispose]());
 }
 
 const fieldOf = (index: number): string => `shares[${index}].host_path`;
@@ -113,16 +115,18 @@ export async function startServers(plan: VmPlan): Promise<readonly ShareServer[]
 async function startServer(
   share: SharePlan,
   index: number,
-  { runDir, jail, sharesWithin }: VmPlan & { readonly jail: JailPlan },
+  plan: VmPlan & { readonly jail: JailPlan },
 ): Promise<ShareServer> {
-  using directory = openShare(share, fieldOf(index), sharesWithin);
+  const { runDir, jail } = plan;
+  using directory = openShare(share, fieldOf(index), plan);
   const fd = firstInheritedFd + index;
   const files = Math.min(openFiles, descriptorLimit());
   const reportFd = fd + 1;
   const socket = shareSocket(index);
+  const { owner } = directory;
   const launcher = findLauncher();
   const [program = "", ...args] = [
-    ...fileServerArgv({ launcher, jail, fd, socket, reportFd, openFiles: files }),
+    ...fileServerArgv({ launcher, jail, owner, fd, socket, reportFd, openFiles: files }),
     ...serverWords(fd, files),
   ];
   const log = perform("file", `open ${vmFiles.log}`, () =>

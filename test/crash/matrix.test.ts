@@ -242,7 +242,12 @@ const realOperations: readonly Exclude<Operation, Change>[] = full
   ? ["create", "delete", "recover", "clone"]
   : sample(["create", "clone"], short ? 1 : 2, random);
 
-const confined = 'drift_s = 3600\n[qemu]\nconfine = "on"\n';
+const confined = `drift_s = 3600
+[access]
+writable_share_paths = ["${tmpdir()}"]
+[qemu]
+confine = "on"
+`;
 
 for (const operation of realOperations) {
   test.serial(`the same with QEMU, confined, at points of: ${operation}`, async (t) => {

@@ -18,7 +18,9 @@ import type {
   ContainerFile,
   ContainerVolume,
 } from "../../../guest-init/protocol/container-messages.ts";
+import type { SharePlan } from "../../../hypervisor/driver.ts";
 import { type Mount, MountPropagation } from "../gen/cri_pb.ts";
+import { writablePaths } from "../writable-paths.ts";
 
 /** What is copied of the host for one container. */
 const most = { files: 256, fileBytes: 512 * 1024, bytes: 8 * 1024 * 1024, depth: 8 } as const;
@@ -36,13 +38,15 @@ export type GuestMount = CopiedFile | GuestDirectory;
 
 /**
  * What is laid into a container for mounts of the host, in this order. `within` are the directories
- * that may be copied from; `writable` are further paths that the container may write to. Throws
+ * that may be copied from; `writable` are further paths that the container may write to; `shares`
+ * are those of its machine, of which it gets what there is, live. Throws
  * `UNSUPPORTED` for what cannot be a copy, `PERMISSION_DENIED`, `LIMIT_REACHED`.
  */
 export function guestMounts(
   mounts: readonly Mount[],
   within: readonly string[],
   writable: readonly string[],
+  shares: readonly SharePlan[] = [],
 ): GuestMount[] {
   const copies = new Copies();
   return mounts
@@ -57,14 +61,15 @@ export function guestMounts(
       if (mount.propagation !== MountPropagation.PROPAGATION_PRIVATE)
         throw cannot("propagate mounts between host and container", field);
       const pathField = `${field}.host_path`;
+      const live = liveOf(realOf(hostPath, pathField), target, readonly, shares);
+      if (live !== undefined) return [live];
       const source = sourceOf(hostPath, { within, setting: "cri.mount_paths", field: pathField });
       const shared = sharedDirectory(source, target, readonly);
       if (shared !== undefined) return [shared];
       const own = [...ownCopies, ...writable].includes(target);
       const copied = copies.of(source, source, target, readonly || !own, field, 0);
       const isFile = copied.every((each) => "data" in each);
-      if (!readonly && !(own && isFile))
-        throw cannot(`let a container write to "${printable(hostPath)}" of the host`, field);
+      if (!readonly && !(own && isFile)) throw notWritable(hostPath, field);
       return copied;
     });
 }
@@ -155,6 +160,29 @@ function sharedDirectory(
   const hash = createHash("sha256").update(source).digest("hex");
   return { path, volume: hash.slice(0, 32), readOnly, mode: mode & 0o7777, uid, gid };
 }
+
+/** What of a share of the machine is at a path of the host; undefined when none has it. */
+function liveOf(
+  source: string,
+  path: string,
+  readOnly: boolean,
+  shares: readonly SharePlan[],
+): GuestDirectory | undefined {
+  const share = shares.find((each) => isIn(source, each.path));
+  if (share === undefined) return undefined;
+  const below = relative(share.path, source);
+  return { path, share: { at: share.at, below }, readOnly, mode: 0, uid: 0, gid: 0 };
+}
+
+const notWritable = (hostPath: string, field: string): PodnetError =>
+  new PodnetError(
+    "UNSUPPORTED",
+    `podnet cannot let a container write to "${printable(hostPath)}" of the host, which its machine does not share`,
+    {
+      field,
+      hint: `Name it in the pod's annotation ${writablePaths}; see docs/how-to/kubernetes-node.md`,
+    },
+  );
 
 const cannot = (what: string, field: string): PodnetError =>
   new PodnetError("UNSUPPORTED", `podnet cannot ${what}: it gives machines copies of files`, {

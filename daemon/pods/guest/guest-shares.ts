@@ -9,7 +9,11 @@ import type { Supervision } from "../lifecycle/supervision.ts";
  */
 export async function mountShares(live: LivePod, signal: AbortSignal): Promise<string> {
   const served = sharesOf(live, (tag, ended) => !ended.includes(tag));
-  for (const { tag, at } of served) await requireGuest(live).mountShare({ tag, path: at }, signal);
+  for (const { tag, at, writable } of served)
+    await requireGuest(live).mountShare(
+      { tag, path: at, ...(writable ? { writable } : {}) },
+      signal,
+    );
   return served.map(({ at }) => at).join(" ");
 }
 
@@ -43,4 +47,5 @@ function sharesOf(
 }
 
 /** A share in one line. */
-export const shareLine = ({ path, at }: SharePlan): string => `${at}: ${path}, read-only`;
+export const shareLine = ({ path, at, writable }: SharePlan): string =>
+  `${at}: ${path}, ${writable ? "writable" : "read-only"}`;

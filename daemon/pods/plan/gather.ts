@@ -64,6 +64,7 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
   const imagesWithin = within([...config.imagePaths, kernel, initrd, ...ofImage]);
   const writeWithin = within(config.writeThroughPaths);
   const sharesWithin = within(config.sharePaths);
+  const writableWithin = config.writableSharePaths.map(realPath);
   // Looked up only for a spec that names files: it asks for every pod's files.
   let found: ImageHolders | undefined;
   const holders = (): ImageHolders => (found ??= imageHolders(db, config.image));
@@ -92,8 +93,9 @@ export function gatherSnapshot(spec: PodSpec, podId: PodId, world: World): Snaps
     ...diskRoom(spec, config),
     ...(imagesWithin === undefined ? {} : { imagesWithin }),
     ...(writeWithin === undefined ? {} : { writeWithin }),
-    shares: shareSnapshots(spec, sharesWithin),
+    shares: shareSnapshots(spec, sharesWithin, writableWithin),
     ...(sharesWithin === undefined ? {} : { sharesWithin }),
+    writableWithin,
     ...jailSnapshot(world),
     dns: dnsSnapshot(spec, world.networks),
     ...cniSnapshot(spec, config),

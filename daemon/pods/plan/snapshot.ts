@@ -57,6 +57,7 @@ export interface Snapshot {
   readonly shares?: readonly ShareSnapshot[];
   /** Where shared directories must lie, as real paths; absent when they may lie anywhere. */
   readonly sharesWithin?: readonly string[];
+  readonly writableWithin?: readonly string[];
   /** Nameservers a guest gets that asks for none, loopback ones among them. */
   readonly dns: {
     readonly servers: readonly Ip[];

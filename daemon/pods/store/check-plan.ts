@@ -46,8 +46,11 @@ const vm = fields({
   disks: list(disk),
   imagesWithin: optional(list(text)),
   writeWithin: optional(list(text)),
-  shares: optional(list(fields({ tag: text, path: absolute, at: absolute }))),
+  shares: optional(
+    list(fields({ tag: text, path: absolute, at: absolute, writable: optional(flag) })),
+  ),
   sharesWithin: optional(list(text)),
+  writableWithin: optional(list(text)),
   attached: optional(fields({ qmp: absolute, type: text, accelerator: text })),
   runDir: absolute,
   jail: optional(jail),

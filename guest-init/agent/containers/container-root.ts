@@ -42,8 +42,11 @@ const deviceLinks = [
   ["pts/ptmx", "ptmx"],
 ] as const;
 
+type SharedPlace = NonNullable<ContainerVolume["share"]>;
 type Owner = Pick<ContainerFile, "mode" | "uid" | "gid">;
 const ofRoot: Owner = { mode: 0o644, uid: 0, gid: 0 };
+
+const isDirectory = (mode = 0): boolean => (mode & 0o170000) === 0o040000;
 
 /** By which another function of the kernel knows an open file. */
 const byDescriptor = (fd: number): string => `/proc/self/fd/${fd}`;
@@ -139,8 +142,12 @@ export class ContainerRoot {
     return file === undefined ? noBytes : bytes.slice(0, sys.readSmall(file, bytes));
   }
 
-  /** Lays a directory over one of the image. */
-  share({ path, volume, readOnly, ...owner }: ContainerVolume): void {
+  /** Lays a directory over one of the image, or what a share has over what the image has. */
+  share({ path, volume, share, readOnly, ...owner }: ContainerVolume): void {
+    if (share !== undefined) {
+      this.#layShared(path, share, readOnly);
+      return;
+    }
     const isOwn = volume === undefined;
     const directory = isOwn ? this.#newFile() : `${volumes}/${volume}`;
     if (sys.mode(directory) === undefined) {
@@ -246,6 +253,19 @@ export class ContainerRoot {
     setOwner(file, openFlag.write, owner);
     this.#makeFile(path);
     this.#layMount(path, file, readOnly);
+  }
+
+  /** What writes to a share may put a link anywhere, which leads no further than the share. */
+  #layShared(path: string, { at, below }: SharedPlace, readOnly: boolean): void {
+    const fd = sys.openIn(at, `/${below}`, openFlag.path);
+    try {
+      const source = byDescriptor(fd);
+      if (isDirectory(sys.mode(source))) this.makeDirectories(path);
+      else this.#makeFile(path);
+      this.#layMount(path, source, readOnly);
+    } finally {
+      sys.close(fd);
+    }
   }
 
   #layMount(path: string, source: string, readOnly: boolean): void {

@@ -4,7 +4,7 @@ import { makeDirectories, readText } from "../files.ts";
 import { type Reply, done } from "../reply.ts";
 import { failedWith, sys } from "../sys.ts";
 
-/** Flags of mount(2): the guest neither writes, nor has devices or other users' rights from it. */
+/** Flags of mount(2): the guest has neither devices nor other users' rights from it. */
 const readOnly = 1;
 const nosuid = 2;
 const nodev = 4;
@@ -18,11 +18,11 @@ export const hasShares = (commandLine: string): boolean =>
  * that nothing serves any more waits for ever.
  */
 export function mountShare(payload: Uint8Array): Reply {
-  const { tag, path } = parseMountShare(payload);
+  const { tag, path, writable = false } = parseMountShare(payload);
   if (isMounted(readText("/proc/self/mounts") ?? "", tag, path)) return done;
   makeDirectories(path);
   try {
-    sys.mount(tag, path, "virtiofs", readOnly | nosuid | nodev, "");
+    sys.mount(tag, path, "virtiofs", (writable ? 0 : readOnly) | nosuid | nodev, "");
   } catch (thrown) {
     if (failedWith(thrown, "ENODEV"))
       throw new PodnetError("UNSUPPORTED", "The guest's kernel has no module virtiofs", {

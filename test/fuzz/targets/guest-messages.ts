@@ -331,6 +331,12 @@ const containerMessages: Target = {
     chosen(8, json({ ...containerVolume, volume: "../up" })),
     chosen(8, json({ ...containerVolume, volume: undefined })),
     chosen(8, json({ ...containerVolume, mode: 0o10000 })),
+    chosen(8, json({ ...containerVolume, share: { at: "/run/podnet-shares/0", below: "a/b" } })),
+    chosen(8, json({ ...containerVolume, share: { at: "/run/podnet-shares/0", below: "" } })),
+    chosen(
+      8,
+      json({ ...containerVolume, share: { at: "/run/podnet-shares/0", below: "a/../.." } }),
+    ),
     chosen(9, json({ id: "a", limits: { memoryBytes: 1, cpuQuotaUs: 1000, cpuWeight: 10_000 } })),
     chosen(9, json({ id: "a", limits: { cpuPeriodUs: 0 } })),
     chosen(
@@ -455,6 +461,7 @@ const podMessages: Target = {
     chosen(3, file.encodePlaceFile({ ...placed, data: utf8("data") })),
     chosen(3, file.encodePlaceFile({ ...placed, mode: 0o10000, data: utf8("") })),
     chosen(4, json({ tag: "share0", path: "/srv/data" })),
+    chosen(4, json({ tag: "share0", path: "/srv/data", writable: true })),
     chosen(4, json({ tag: "no tag", path: "/srv" })),
     chosen(4, json({ tag: "share0", path: "/srv/../etc" })),
   ],

@@ -46,6 +46,41 @@ export const jailFaults: readonly Fault[] = [
   },
   {
     kind: "access",
+    name: "a guest makes set-user-id files and devices in a share, and is each user that it names",
+    file: launcher,
+    find: "if (jail.writable) install_filter_of_writes();",
+    put: "(void)install_filter_of_writes;",
+    build: "jail",
+    noticedBy: {
+      file: "test/vm/writable-shares.test.ts",
+      title: "a container writes to a directory of the node as its owner",
+    },
+    slow: true,
+  },
+  {
+    kind: "access",
+    name: "a guest writes to directories of root",
+    file: "hypervisor/shares/open-share.ts",
+    find: 'if (stat.uid === 0 || stat.gid === 0) return "belongs to root, as user or group";',
+    put: "",
+    noticedBy: {
+      file: "test/unit/daemon/pods/shares.test.ts",
+      title: "a pod writes to what lies in access.writable_share_paths and is a user's own alone",
+    },
+  },
+  {
+    kind: "access",
+    name: "a guest writes to any directory that may be shared",
+    file: "daemon/pods/plan/plan-shares.ts",
+    find: "writable ? writableWithin : sharesWithin",
+    put: "sharesWithin",
+    noticedBy: {
+      file: "test/unit/daemon/pods/shares.test.ts",
+      title: "a pod writes to what lies in access.writable_share_paths and is a user's own alone",
+    },
+  },
+  {
+    kind: "access",
     name: "two machines are one user",
     file: "hypervisor/jail/uids.ts",
     find: "if (!taken.has(uid)) return uid;",
@@ -170,7 +205,7 @@ export const jailFaults: readonly Fault[] = [
     kind: "access",
     name: "the jail's files can be written",
     file: launcher,
-    find: "if (piece->kind != RUN) attr.attr_set |= MOUNT_ATTR_RDONLY;",
+    find: "if (piece->kind != RUN && !(piece->kind == TREE && jail.writable)) attr.attr_set |= MOUNT_ATTR_RDONLY;",
     put: "",
     build: "jail",
     noticedBy: {

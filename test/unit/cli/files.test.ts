@@ -36,6 +36,9 @@ test("--copy refuses what it cannot mean, and files it cannot read", (t) => {
 test("--volume shares a directory, and copies a file", (t) => {
   t.deepEqual(volumeFrom(`${directory}:/srv`), { share: { hostPath: directory, path: "/srv" } });
   t.deepEqual(volumeFrom(".:/srv:ro"), { share: { hostPath: process.cwd(), path: "/srv" } });
+  t.deepEqual(volumeFrom(".:/srv:rw"), {
+    share: { hostPath: process.cwd(), path: "/srv", writable: true },
+  });
   // podnetd may be elsewhere: it says whether there is such a directory.
   t.deepEqual(volumeFrom("/no/where:/srv"), { share: { hostPath: "/no/where", path: "/srv" } });
   const from = join(directory, "copied");
@@ -43,6 +46,6 @@ test("--volume shares a directory, and copies a file", (t) => {
   chmodSync(from, 0o640);
   const file = { path: "/etc/x", content: Buffer.from("words"), mode: 0o640, uid: 0, gid: 0 };
   t.deepEqual(volumeFrom(`${from}:/etc/x`), { file });
-  for (const text of [directory, `${directory}:relative`, `${directory}:/srv:rw`, ":/srv"])
+  for (const text of [directory, `${directory}:relative`, `${from}:/srv:rw`, ":/srv"])
     t.throws(() => volumeFrom(text), { code: "INVALID_ARGUMENT" }, text);
 });

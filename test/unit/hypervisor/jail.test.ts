@@ -1,7 +1,7 @@
 import test from "ava";
 import { parsePodId } from "../../../core/names.ts";
 import type { VmPlan } from "../../../hypervisor/driver.ts";
-import { jailArgv } from "../../../hypervisor/jail/argv.ts";
+import { fileServerArgv, jailArgv } from "../../../hypervisor/jail/argv.ts";
 import { missingCapabilities } from "../../../hypervisor/jail/capabilities.ts";
 import {
   chooseCgroups,
@@ -167,6 +167,15 @@ test("the launcher's words", (t) => {
   const { jail, ...open } = plan;
   t.truthy(jail);
   t.deepEqual(jailArgv(open, host), []);
+});
+
+test("what serves files has the machine's user, or the owner of what the machine writes to", (t) => {
+  const jail = { uid: 2_000_000_000, cgroups: [] };
+  const given = { launcher: "/l", jail, fd: 3, socket: "s.sock", reportFd: 4, openFiles: 9 };
+  const words = (owner: { uid: number; gid: number } | undefined): string =>
+    fileServerArgv({ ...given, owner }).join(" ");
+  t.regex(words(undefined), /^\/l --uid 2000000000 --report 4 --served 3 --listen s\.sock /);
+  t.regex(words({ uid: 7, gid: 8 }), /^\/l --uid 7 --writable 8 --report 4 --served 3 /);
 });
 
 test("/dev/kvm and the group that may open it are for hardware virtualisation alone", (t) => {

@@ -30,6 +30,7 @@ import { putImage, putName } from "../../../../daemon/images/store.ts";
 import type { Digest } from "../../../../images/archive/digest.ts";
 import { until } from "../../../lab/until.ts";
 import { configuration } from "../fixtures/node.ts";
+import { confinement } from "../fixtures/confinement.ts";
 import { type CriRig, nginx, startCri } from "./rig.ts";
 
 const digest = `sha256:${"a".repeat(64)}` as Digest;
@@ -42,7 +43,7 @@ interface Started extends AsyncDisposable {
 }
 
 /** A sandbox that is ready, and an image that containers can be of. */
-async function started(): Promise<Started> {
+async function started(more: object = {}, prepare = (_rig: CriRig) => {}): Promise<Started> {
   const directory = mkdtempSync(join(tmpdir(), "podnet-cri-"));
   const [logs, mounts] = [join(directory, "logs"), join(directory, "kubelet")];
   for (const path of [logs, mounts]) mkdirSync(path);
@@ -68,7 +69,8 @@ async function started(): Promise<Started> {
   const { file } = { file: join(rig.config.images.directory, `${digest.replace(":", "-")}.img`) };
   mkdirSync(rig.config.images.directory, { recursive: true });
   writeFileSync(file, Buffer.alloc(4096));
-  const sandbox = nginx({ logDirectory: join(logs, "pod") });
+  prepare(rig);
+  const sandbox = nginx({ logDirectory: join(logs, "pod"), ...more });
   const { podSandboxId } = await rig.cri.runPodSandbox(sandbox);
   return {
     rig,
@@ -263,6 +265,48 @@ test("an emptyDir is one that containers share, until it has something in it", a
     });
   writeFileSync(join(cache, "of-the-host"), "x");
   await t.throwsAsync(cri.createContainer(named("late", "/c")), { code: Code.Unimplemented });
+});
+
+test("a container writes to what its sandbox's annotation names, and gets that live", async (t) => {
+  const data = mkdtempSync(join(tmpdir(), "podnet-written-"));
+  mkdirSync(join(data, "part"));
+  chownSync(data, 4321, 4321);
+  symlinkSync("/etc", join(data, "out"));
+  const annotations = { "podnet/writable-paths": data };
+  await using it = await started({ annotations }, ({ node }) => {
+    Object.assign(node.config, { writableSharePaths: [data] });
+    Object.assign(node.host, { confinement, epoch: "one" });
+  });
+  const { cri, node } = it.rig;
+  const { shares } = node.pods.find(it.podSandboxId).plan.vm;
+  t.deepEqual(shares, [{ tag: "share0", path: data, at: "/run/podnet-shares/0", writable: true }]);
+  const named = (name: string, hostPath: string, readonly = false) =>
+    asked(it.podSandboxId, {
+      metadata: { name, attempt: 0 },
+      mounts: [{ containerPath: `/${name}`, hostPath, readonly }],
+    });
+  for (const [name, path, readonly] of [
+    ["all", data, false],
+    ["part", join(data, "part"), false],
+    ["read", join(data, "part"), true],
+  ] as const)
+    await cri.createContainer(named(name, path, readonly));
+  const at = "/run/podnet-shares/0";
+  const got = (path: string) => {
+    const { share, readOnly } = node.containers.volumes.get(path) ?? {};
+    return { ...share, readOnly };
+  };
+  t.deepEqual(got("/all"), { at, below: "", readOnly: false });
+  t.deepEqual(got("/part"), { at, below: "part", readOnly: false });
+  t.deepEqual(got("/read"), { at, below: "part", readOnly: true });
+  for (const path of [join(data, "out"), join(data, ".."), `${data}-other`])
+    await t.throwsAsync(cri.createContainer(named("out", path)));
+  for (const text of ["", `${data},`, `${data}, ${data}`, "relative", `${data}/../x`])
+    await t.throwsAsync(
+      cri.runPodSandbox(nginx({ annotations: { "podnet/writable-paths": text }, hostname: "x" })),
+      { code: Code.InvalidArgument },
+      text,
+    );
 });
 
 test("mounts keep owners, hide what the image has there, and come from the top down", async (t) => {

@@ -1,18 +1,11 @@
-import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import test from "ava";
 import { create } from "@bufbuild/protobuf";
 import { CreatePodRequestSchema } from "../../../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateCreate } from "../../../../api/validate/validate.ts";
-import type { Confinement } from "../../../../hypervisor/process/confinement.ts";
+import { confinement } from "../fixtures/confinement.ts";
 import { configuration, type Node, openNode } from "../fixtures/node.ts";
-
-const confinement: Confinement = {
-  uids: { first: 4000, last: 4100 },
-  cgroups: { version: 2, directory: "/nowhere/cgroup" },
-  memoryOverheadMib: 256,
-  pids: 96,
-};
 
 /** A node whose machines are confined, and a directory with these directories in it. */
 function open(...names: readonly string[]) {
@@ -120,6 +113,48 @@ test("a directory that cannot be served is refused before anything is made", asy
     t.regex(refused?.message ?? "", why);
   }
   t.deepEqual(node.calls, []);
+});
+
+test("a pod writes to what lies in access.writable_share_paths and is a user's own alone", async (t) => {
+  const { node, top } = open("a");
+  using _node = node;
+  Object.assign(node.config, { writableSharePaths: [join(top, "a"), join(top, "gone")] });
+  const own = (name: string, uid: number, gid = uid, mode = 0o700): void => {
+    mkdirSync(join(top, name));
+    chownSync(join(top, name), uid, gid);
+    chmodSync(join(top, name), mode);
+  };
+  own("b", 4321);
+  own("a/data", 4321);
+  own("a/of-root", 0);
+  own("a/root-group", 4321, 0);
+  own("a/closed", 4321, 4321, 0o500);
+  symlinkSync(join(top, "b"), join(top, "a/link"));
+  const written = (name: string) => ({
+    shares: [{ hostPath: join(top, name), path: "/srv", writable: true }],
+  });
+  for (const [name, code, why] of [
+    ["b", "PERMISSION_DENIED", /No pod may write/],
+    ["a/link", "PERMISSION_DENIED", /No pod may write/],
+    ["a/of-root", "SHARE_UNUSABLE", /belongs to root/],
+    ["a/root-group", "SHARE_UNUSABLE", /belongs to root/],
+    ["a/closed", "SHARE_UNUSABLE", /may not be written to by its owner/],
+    ["a/absent", "SHARE_UNUSABLE", /does not exist/],
+  ] as const)
+    for (const make of [(spec: object) => node.create({ spec }), byOperator.bind(null, node)]) {
+      const refused = await t.throwsAsync(make(written(name)), undefined, name);
+      t.like(refused, { code, field: "shares[0].host_path" }, name);
+      t.regex(refused?.message ?? "", why);
+    }
+  t.deepEqual(node.calls, []);
+  const { id } = await node.create({ spec: { name: "db", ...written("a/data") } });
+  const { vm } = node.pods.find(id).plan;
+  t.deepEqual(vm.shares, [
+    { tag: "share0", path: join(top, "a/data"), at: "/srv", writable: true },
+  ]);
+  t.deepEqual(vm.writableWithin, [join(top, "a"), join(top, "gone")]);
+  t.true(node.calls.includes("mount share0 /srv written"));
+  await node.pods.delete(id, { force: false });
 });
 
 for (const [what, boot] of [
