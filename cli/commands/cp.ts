@@ -49,6 +49,7 @@ export function addCopy(program: Command, context: Context): void {
       const source = endpointOf(from, "source");
       const target = endpointOf(to, "destination");
       const followLinks = options.followLink === true;
+      context.given.add("id_or_name", source.kind === "pod" ? "--source" : "--destination");
       await withPodnet(context, options, async (podnet, signal) => {
         if (source.kind === "pod" && target.kind !== "pod") {
           const guest = { podnet, idOrName: source.idOrName, signal };

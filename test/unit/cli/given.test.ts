@@ -122,6 +122,8 @@ test("every command names what was typed for a field, by its own tree of flags a
       "get web → argument: POD",
       "stop a → argument: PODS",
       "exec web true → argument: POD",
+      "cp here web:/tmp → argument: DESTINATION",
+      "cp web:/tmp here → argument: SOURCE",
     ],
     ["guest_name", "limit web --interface eth1 --in 1mbit → flag: --interface"],
     ["guest_name", "interface remove web eth1 → argument: NAME"],
