@@ -10,8 +10,9 @@ export interface Snippet {
   /**
    * The word after `sh`: `lab` blocks run against a lab's daemon, `hosts` blocks against one of
    * several in an overlay, `rights` blocks against an etcd with users, `cluster` blocks against
-   * Nodes of Kubernetes, `everyday` blocks as `lab` ones but each command by itself, and blocks
-   * without a word stand in `ranElsewhere`.
+   * Nodes of Kubernetes, `flannel` blocks on a host that had flanneld, `installed` blocks on a host
+   * with systemd, `everyday` blocks as `lab` ones but each command by itself, and blocks without a
+   * word stand in `ranElsewhere`.
    */
   readonly where: string;
   readonly commands: readonly string[];

@@ -18,6 +18,8 @@ export interface HostsOptions {
   readonly ttlSeconds?: number;
   /** For every podnetd: top-level keys and tables other than those of the lab. */
   readonly podnetConfig?: string;
+  /** Whether flanneld runs with -ip-masq. */
+  readonly masquerade?: boolean;
 }
 
 /** Several hosts of one overlay on one link, in the company of an etcd. */
@@ -65,6 +67,7 @@ export async function openHosts(options: HostsOptions): Promise<HostsLab> {
     tls: writeSecrets(directory, etcd),
     ttlSeconds,
     podnetConfig: options.podnetConfig ?? "",
+    masquerade: options.masquerade === true,
   };
   await etcd.etcdctl("put", `${prefix}/config`, JSON.stringify(overlay));
   const hosts = underlay.machines.map((machine, index) => {

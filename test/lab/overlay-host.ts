@@ -24,6 +24,8 @@ export interface HostSettings {
   readonly podnetConfig: string;
   /** Lines of podnetd's table `[overlay]` about its subnet manager; etcd's unless given. */
   readonly manager?: (n: number) => string;
+  /** Whether flanneld runs with -ip-masq. */
+  readonly masquerade?: boolean;
 }
 
 /** What a subnet.env says. */
@@ -41,7 +43,8 @@ export interface SubnetEnvironment {
  */
 export class OverlayLabHost implements AsyncDisposable {
   readonly n: number;
-  readonly kind: Kind;
+  /** May be set between the end of one daemon and the start of the other. */
+  kind: Kind;
   readonly machine: Machine;
   readonly address: string;
   readonly directory: string;
@@ -63,7 +66,7 @@ export class OverlayLabHost implements AsyncDisposable {
   }
 
   get running(): boolean {
-    const child = this.#podnetd?.process ?? this.#flannel;
+    const child = this.kind === "podnet" ? this.#podnetd?.process : this.#flannel;
     return child !== undefined && child.exitCode === null && child.signalCode === null;
   }
 
@@ -129,8 +132,8 @@ export class OverlayLabHost implements AsyncDisposable {
   /** The end of its daemon. */
   async end(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     if (!this.running) return;
-    if (this.#podnetd !== undefined) {
-      const daemon = this.#podnetd;
+    if (this.kind === "podnet") {
+      const daemon = this.podnetd;
       // One that does not end is reported with its log, which a test's own limit would not show.
       const limit = setTimeout(() => {
         console.error(`Host ${this.n} does not end at ${signal}:\n${daemon.log().slice(-4000)}`);
@@ -197,7 +200,7 @@ export class OverlayLabHost implements AsyncDisposable {
   }
 
   #startFlannel(): void {
-    const { prefix, client, tls, ttlSeconds } = this.#settings;
+    const { prefix, client, tls, ttlSeconds, masquerade = false } = this.#settings;
     const options: FlannelOptions = {
       etcd: { endpoints: client.endpoints, ...(tls === undefined ? {} : { tls }) },
       prefix,
@@ -205,6 +208,7 @@ export class OverlayLabHost implements AsyncDisposable {
       subnetFile: this.subnetFile,
       ttlSeconds,
       marginSeconds: Math.min(3600, ttlSeconds / 2),
+      masquerade,
     };
     // What is reported of its former life is not of this one.
     const log = openSync(path.join(this.directory, "flannel.log"), "w");

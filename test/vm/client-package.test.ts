@@ -1,9 +1,9 @@
 /**
- * `@podnet/client` as npm installs it: a program of plain JavaScript on this machine's own Node,
- * and one of TypeScript that TypeScript checks.
+ * `@podnet/client` as npm installs it into an empty project: programs of plain JavaScript on this
+ * machine's own Node and on podnet's, and one of TypeScript that TypeScript checks.
  */
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -18,22 +18,36 @@ const project = mkdtempSync(path.join(tmpdir(), "podnet-client-"));
 
 let rig: Rig;
 test.before(async (t) => {
-  t.timeout(120_000);
+  t.timeout(240_000);
   const archive = await buildClient({ version: "1.2.3", into: project });
-  const modules = path.join(project, "node_modules");
-  for (const name of ["@podnet/client", "@bufbuild", "@connectrpc", "@types"])
-    mkdirSync(path.join(modules, name), { recursive: true });
-  await exec("tar", ["-xzf", archive, "--strip-components=1", "-C", `${modules}/@podnet/client`]);
-  const others = ["@bufbuild/protobuf", "@connectrpc/connect", "@connectrpc/connect-node"];
-  for (const name of [...others, "@types/node"])
-    symlinkSync(path.join(top, "node_modules", name), path.join(modules, name));
-  writeFileSync(path.join(project, "package.json"), '{"type":"module"}\n');
+  // npm's own archives of what the package needs, and of what TypeScript's programs need.
+  const needed = ["@bufbuild/protobuf", "@connectrpc/connect", "@connectrpc/connect-node"];
+  const others = [...needed, "@types/node", "undici-types"];
+  const packed = await Promise.all(
+    others.map((name) => npm("pack", "--silent", path.join(top, "node_modules", name))),
+  );
+  // An empty project, whose modules are CommonJS as npm begins it.
+  await npm("init", "-y");
+  await npm(
+    "install",
+    "--offline",
+    "--no-audit",
+    "--no-fund",
+    archive,
+    ...packed.map((name) => `./${name.trim()}`),
+  );
   rig = await joinRig();
 });
 test.after.always("the rig is given up", async () => {
   rmSync(project, { recursive: true, force: true });
   await rig?.[Symbol.asyncDispose]();
 });
+
+/** Runs npm in the project, without a checkout; it asks no registry. */
+async function npm(...words: string[]): Promise<string> {
+  const options = ["--ignore-scripts", "--offline", "--cache", path.join(project, "npm-cache")];
+  return (await exec("npm", [...words, ...options], { cwd: project })).stdout;
+}
 
 /** The Node that this machine has without podnet's packages. */
 const ownNode =
@@ -43,12 +57,15 @@ const ownNode =
     .map((directory) => path.join(directory, "node"))
     .find((file) => existsSync(file)) ?? process.execPath;
 
-/** Runs a program of the project with the machine's Node; resolves to what it prints. */
-async function node(program: string): Promise<string> {
-  const file = path.join(project, "program.js");
+/** Runs a program of the project, with the machine's Node unless another is given. */
+async function node(
+  program: string,
+  { name = "program.mjs", by = ownNode }: { name?: string; by?: string } = {},
+): Promise<string> {
+  const file = path.join(project, name);
   writeFileSync(file, program);
   const env = { ...process.env, PODNET_SOCKET: rig.daemon.socket };
-  const words = ["netns", "exec", rig.lab.host.name, ownNode, file];
+  const words = ["netns", "exec", rig.lab.host.name, by, file];
   return (await exec("ip", words, { cwd: project, env })).stdout;
 }
 
@@ -125,6 +142,56 @@ test("a podnetd that is not there is a typed error of the package", async (t) =>
   t.regex(said, /^true Start podnetd/);
 });
 
+test("`await using` deletes the pod, also when its block fails", async (t) => {
+  t.timeout(60_000);
+  const said = await node(
+    `
+    import { connect } from "@podnet/client";
+    using podnet = connect();
+    const code = await podnet.pods.get("used").catch((e) => e.code);
+    try {
+      await using pod = await podnet.pods.create({ name: "used" });
+      console.log(code, (await pod.exec(["echo", "in", pod.name])).stdout.trim());
+      await pod.files.write("/tmp/greeting", "hello");
+      console.log(new TextDecoder().decode(await pod.files.read("/tmp/greeting")));
+      throw new Error("it fails");
+    } catch (e) {
+      console.log(e.message, await podnet.pods.get("used").catch((e) => e.code));
+    }
+  `,
+    { by: process.execPath },
+  );
+  t.is(said, "POD_NOT_FOUND in used\nhello\nit fails POD_NOT_FOUND\n");
+});
+
+test("a module of CommonJS imports the package", async (t) => {
+  const said = await node(
+    `
+    import("@podnet/client").then(async ({ connect }) => {
+      const podnet = connect();
+      console.log(typeof require, Array.isArray(await podnet.pods.list()));
+      podnet.close();
+    });
+  `,
+    { name: "program.cjs" },
+  );
+  t.is(said, "function true\n");
+  const required = await node(`console.log(typeof require("@podnet/client").connect);`, {
+    name: "required.cjs",
+    by: process.execPath,
+  });
+  t.is(required, "function\n");
+});
+
+test("what the package does not export cannot be imported", async (t) => {
+  const said = await node(`
+    await import("@podnet/client/dist/client/pod.js").catch((e) => console.log(e.code));
+    const { version } = (await import("@podnet/client/package.json", { with: { type: "json" } })).default;
+    console.log(version);
+  `);
+  t.is(said, "ERR_PACKAGE_PATH_NOT_EXPORTED\n1.2.3\n");
+});
+
 for (const [module, resolution] of [
   ["nodenext", "nodenext"],
   ["esnext", "bundler"],
@@ -132,7 +199,7 @@ for (const [module, resolution] of [
   test(`TypeScript checks a program that uses the package's types, with ${resolution}`, async (t) => {
     t.timeout(60_000);
     writeFileSync(
-      path.join(project, "program.ts"),
+      path.join(project, "program.mts"),
       `import { connect, type CreatedPod, PodnetError } from "@podnet/client";
 export async function main(): Promise<string> {
   using podnet = connect({ timeoutMs: 1000 });
@@ -143,6 +210,16 @@ export async function main(): Promise<string> {
   await pod.waitFor("ready");
   return (await pod.exec("true")).stdout + code + pod.record.interfaces[0]?.mac;
 }
+`,
+    );
+    // A module of CommonJS, which has the package's types by `import()`.
+    writeFileSync(
+      path.join(project, "program.cts"),
+      `export const names = async (): Promise<readonly string[]> => {
+  const { connect } = await import("@podnet/client");
+  const podnet = connect();
+  return (await podnet.pods.list()).map(({ name }) => name);
+};
 `,
     );
     const config = {
@@ -156,7 +233,7 @@ export async function main(): Promise<string> {
         types: ["node"],
         skipLibCheck: false,
       },
-      files: ["program.ts"],
+      files: ["program.mts", "program.cts"],
     };
     writeFileSync(path.join(project, "tsconfig.json"), JSON.stringify(config));
     const env = {

@@ -1,7 +1,7 @@
 /**
  * podnet from its Debian package, on a host with systemd: installed, upgraded with a pod running,
- * restarted, removed and purged. PODNET_TEST_ROOT names the root directory of another Debian; the
- * package's dependencies are then those that are installed there.
+ * restarted, removed and purged. In a complete run that is a Debian with nothing but what the
+ * package depends on.
  */
 import { execFile } from "node:child_process";
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
@@ -12,6 +12,7 @@ import ava, { type TestFn } from "ava";
 import { version } from "../../api/version.ts";
 import { configKeys } from "../../daemon/config/schema.ts";
 import { buildDeb } from "../../scripts/packaging/deb.ts";
+import { snippets } from "../docs/snippets.ts";
 import { type InstalledHost, openInstalledHost } from "../lab/installed/installed-host.ts";
 
 const test = ava.serial as TestFn;
@@ -20,6 +21,12 @@ const top = path.resolve(import.meta.dirname, "../..");
 
 const later = "99.0.0";
 
+/** Commands of a page about the package, by the block's number. */
+function commandsOf(page: string, block = 0): string {
+  const blocks = snippets().filter((each) => each.page === page && each.where === "installed");
+  return (blocks[block]?.commands ?? []).join("\n");
+}
+
 let host: InstalledHost;
 const directory = mkdtempSync(path.join(tmpdir(), "podnet-packages-"));
 
@@ -27,12 +34,12 @@ test.before(async (t) => {
   // (Two packages are built and compressed, next to whatever else the machine does.)
   t.timeout(900_000);
   await exec(path.join(top, "scripts/node"), ["scripts/release.ts"], { cwd: top });
-  host = await openInstalledHost(process.env["PODNET_TEST_ROOT"] ?? "/");
+  host = await openInstalledHost();
   const built = path.join(top, `build/release/podnet_${version}_amd64.deb`);
-  copyFileSync(built, path.join(host.root, "root/podnet.deb"));
+  copyFileSync(built, path.join(host.root, "root", path.basename(built)));
   // A later release is built, not edited: the command's snapshot has the version in it.
   const next = await buildDeb({ version: later, into: directory });
-  copyFileSync(next, path.join(host.root, "root/later.deb"));
+  copyFileSync(next, path.join(host.root, "root", path.basename(next)));
 });
 
 test.after.always("the host is given up", async () => {
@@ -48,7 +55,9 @@ const machines = async (): Promise<string> =>
   (await host.attempt("pgrep -a qemu-system")).output.trim();
 
 test("the package installs, and systemd runs podnetd as its own user", async (t) => {
-  await host.sh("dpkg -i /root/podnet.deb");
+  const commands = commandsOf("docs/how-to/install.md");
+  t.true(commands.includes(`_${version}_`), "the page has this version");
+  await host.sh(`cd /root\n${commands}`);
   t.is((await host.sh("systemctl is-active podnetd")).trim(), "active");
   t.is((await host.sh("systemctl is-enabled podnetd")).trim(), "enabled");
   t.is((await host.sh(`ps -o user= -p ${await pid()}`)).trim(), "podnet");
@@ -128,7 +137,7 @@ test("the service imports an image, and starts again after a pull that failed", 
 test("an upgrade replaces podnetd and keeps the configuration and the pod's connections", async (t) => {
   const [podnetdBefore, machinesBefore] = [await pid(), await machines()];
   const pings = host.sh("ping -q -i 0.05 -c 100 -W 2 192.168.123.9");
-  await host.sh("dpkg -i /root/later.deb");
+  await host.sh(`cd /root\n${commandsOf("docs/how-to/upgrade.md").replace("VERSION", later)}`);
   t.regex(await pings, / 0% packet loss/);
   t.is((await host.sh("podnet --version")).trim(), later);
   t.not(await pid(), podnetdBefore);
@@ -156,7 +165,7 @@ test("systemd starts a podnetd again that hangs", async (t) => {
 
 test("a removal leaves the pods and says so, and a purge waits for them", async (t) => {
   const before = await machines();
-  const said = await host.sh("dpkg -r podnet");
+  const said = await host.sh(commandsOf("docs/how-to/uninstall.md", 1));
   t.regex(said, /1 pod|pods: 1/);
   t.is(await machines(), before);
   t.is((await host.attempt("systemctl is-active podnetd")).output.trim(), "inactive");
@@ -167,11 +176,10 @@ test("a removal leaves the pods and says so, and a purge waits for them", async 
 });
 
 test("another installation manages them again, and after podnet down a purge leaves nothing", async (t) => {
-  await host.sh("dpkg -i /root/podnet.deb");
+  await host.sh(`cd /root\n${commandsOf("docs/how-to/install.md")}`);
   t.regex(await host.sh("podnet list"), /^web .*running/m);
   await host.sh("ping -c 1 -W 2 192.168.123.9");
-  await host.sh("podnet down --yes");
-  await host.sh("dpkg -P podnet");
+  await host.sh(commandsOf("docs/how-to/uninstall.md", 0));
   t.is(await machines(), "");
   const left = await host.sh(
     "find / -xdev -name '*podnet*' -not -path '/proc/*' -not -path '/root/*' -not -path '/work/*' -not -path '/srv/*' | head; ip -o link show group 73; iptables-save 2>&1 | grep podnet || true",

@@ -3,7 +3,7 @@
  * removed. Its root directory is a Debian's below a layer in memory.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -46,8 +46,21 @@ async function firstProcess({ pid }: ChildProcess): Promise<number> {
   throw new Error("systemd did not start");
 }
 
-/** Starts the host. `lower` is the root directory below the layer: this machine's, or another. */
-export async function openInstalledHost(lower = "/"): Promise<InstalledHost> {
+/**
+ * The root directory below the layer: in a complete run a Debian that has nothing but what podnet's
+ * package names (scripts/unpack-debian), else this machine's. PODNET_TEST_ROOT names another.
+ */
+function rootBelow(): string {
+  const named = process.env["PODNET_TEST_ROOT"];
+  if (named !== undefined) return named;
+  if (process.env["PODNET_TEST_FULL"] !== "1") return "/";
+  const own = path.resolve(import.meta.dirname, "../../../build/debian-root");
+  if (!existsSync(own)) throw new Error(`There is no ${own}; run scripts/setup --root`);
+  return own;
+}
+
+/** Starts the host. */
+export async function openInstalledHost(): Promise<InstalledHost> {
   if (process.env["PODNET_SANDBOX"] !== "1")
     throw new Error("This makes mounts and links; run it below scripts/sandbox");
   const directory = mkdtempSync(path.join(tmpdir(), "podnet-installed-"));
@@ -56,7 +69,7 @@ export async function openInstalledHost(lower = "/"): Promise<InstalledHost> {
   stack.defer(() => rmSync(directory, { recursive: true, force: true }));
   const starter = path.join(import.meta.dirname, "start-system");
   // (A mount namespace of its own: the mounts go with its last process.)
-  const system = spawn("unshare", ["--mount", starter, directory, name, lower], {
+  const system = spawn("unshare", ["--mount", starter, directory, name, rootBelow()], {
     stdio: ["ignore", "ignore", "inherit"],
   });
   const ended = new Promise((resolve) => system.once("exit", resolve));
