@@ -250,7 +250,7 @@ export const stages: readonly Stage[] = [
     budgetMinutes: 5,
     weight: 1.25,
     seconds: 10,
-    long: { matrix: 200, overlay: 40, "on-containers": 40, pool: 40, strace: 30 },
+    long: { matrix: 100, overlay: 40, "on-containers": 40, pool: 40, strace: 30 },
     // Pods are killed each day. What is killed of the rest has its turn.
     takesTurns: ["overlay", "on-containers", "pool", "strace"],
     timeoutSeconds: 300,

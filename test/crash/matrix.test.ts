@@ -136,6 +136,14 @@ function onceEach(kills: readonly Case[], others = Number.POSITIVE_INFINITY): re
   return kills.filter((each) => chosen.has(each));
 }
 
+/**
+ * A run of all stages takes one of these subjects, which have their days in turn. (The seed of such
+ * a run is its date.)
+ */
+const subjects = ["operations", "changes", "machines"] as const;
+const takes = (subject: (typeof subjects)[number]): boolean =>
+  !short || subjects[seed % subjects.length] === subject;
+
 /** A run of all stages takes a create, and of the others so many, which the day draws. */
 const someOperations = 2;
 const [creates, ...others] = operations;
@@ -144,7 +152,7 @@ const taken =
     ? [creates, ...sample(others, someOperations, random)]
     : operations;
 
-for (const each of taken) {
+for (const each of takes("operations") ? taken : []) {
   const { operation, what, parts } = each;
   let cases: readonly Case[] = [];
   for (let part = 1; part <= parts; part += 1) {
@@ -178,7 +186,7 @@ const groups: readonly ChangesGroup[] = full
       },
     ];
 
-for (const { what, changes, counts } of groups)
+for (const { what, changes, counts } of takes("changes") ? groups : [])
   test.serial(
     `there wholly or not at all, killed, failed or held up anywhere: ${what}`,
     async (t) => {
@@ -191,15 +199,16 @@ for (const { what, changes, counts } of groups)
     },
   );
 
-test.serial(
-  "the same with nftables: networks made and deleted, ports published and not",
-  async (t) => {
-    t.timeout(full ? 7_200_000 : 290_000);
-    const nftables = `firewall = "nftables"\n${config}`;
-    const points = await pointsOfChanges(firewallChanges, nftables);
-    await runChanges(t, firewallChanges, { points, config: nftables, counts: ofFirewall });
-  },
-);
+if (takes("changes"))
+  test.serial(
+    "the same with nftables: networks made and deleted, ports published and not",
+    async (t) => {
+      t.timeout(full ? 7_200_000 : 290_000);
+      const nftables = `firewall = "nftables"\n${config}`;
+      const points = await pointsOfChanges(firewallChanges, nftables);
+      await runChanges(t, firewallChanges, { points, config: nftables, counts: ofFirewall });
+    },
+  );
 
 interface ChangesGroup {
   readonly what: string;
@@ -249,7 +258,7 @@ writable_share_paths = ["${tmpdir()}"]
 confine = "on"
 `;
 
-for (const operation of realOperations) {
+for (const operation of takes("machines") ? realOperations : []) {
   test.serial(`the same with QEMU, confined, at points of: ${operation}`, async (t) => {
     t.timeout(full ? 7_200_000 : 280_000);
     const points = await pointsOf(operation, confined);

@@ -1,12 +1,12 @@
 import type { Fault } from "./fault.ts";
 
 /** Quick faults that one run plants, unless it is complete. */
-export const share = 23;
+export const share = 16;
 
 /**
  * The quick faults that a run with this seed plants. Seeds that follow each other, as those of days
- * do, plant the faults that follow each other: each fault has its turn within a month. Faults that
- * one test file notices are neighbours, because that file also runs once without a fault.
+ * do, plant the faults that follow each other: each fault has its turn within six weeks. Faults
+ * that one test file notices are neighbours, because that file also runs once without a fault.
  */
 export function drawFaults(faults: readonly Fault[], seed: number): readonly Fault[] {
   const quick = faults

@@ -45,7 +45,13 @@ test.serial("A history is a function of its seed", async (t) => {
   }
 });
 
-for (const name of Object.keys(plants))
+const names = Object.keys(plants);
+const perDay = 3;
+const places = Array.from({ length: perDay }, (_, i) => (seed * perDay + i) % names.length);
+/** (The seed of a run of all stages is its date: each plant has its day within a week.) */
+const planted = short ? places.flatMap((at) => names[at] ?? []) : names;
+
+for (const name of planted)
   test.serial(`A planted fault is found: ${name}`, async (t) => {
     t.timeout(120_000);
     const { failures, histories, text } = await simulate(
