@@ -50,21 +50,41 @@ const ownPlaces = (directory: string): Plugin => ({
 });
 
 /**
- * Takes Node's own modules as they are. `import` wraps them, and reads all that they export for it:
- * of `node:http` also `WebSocket`, which loads all of undici (a sixth of a start).
+ * Takes Node's own modules as they are, and of each what the program uses. As an import of CommonJS
+ * each source would get a copy of a module, property by property; and that reads all that a module
+ * exports, of `node:http` also `WebSocket`, which loads all of undici (a sixth of a start).
  */
 const builtIns: Plugin = {
   name: "built-ins",
   setup({ onResolve, onLoad }) {
-    const namespace = "built-in";
-    onResolve({ filter: /^(?:node:)?[a-z_0-9/]+$/ }, ({ path: name }) =>
-      isBuiltin(name) ? { path: name, namespace } : undefined,
-    );
-    onLoad({ filter: /^/, namespace }, ({ path: name }) => ({
+    onResolve({ filter: /^(?:node:)?[a-z_0-9/]+$/ }, ({ path: asked, kind }) => {
+      const name = `node:${asked.replace(/^node:/, "")}`;
+      if (!isBuiltin(asked)) return undefined;
+      return kind === "require-call"
+        ? { path: name, namespace: "built-in" }
+        : { path: name, namespace: "imported-built-in", sideEffects: false };
+    });
+    onLoad({ filter: /^/, namespace: "built-in" }, ({ path: name }) => ({
       contents: `module.exports = process.getBuiltinModule(${JSON.stringify(name)});`,
+    }));
+    onLoad({ filter: /^/, namespace: "imported-built-in" }, ({ path: name }) => ({
+      contents: usedOf(name),
     }));
   },
 };
+
+/** A module with the exports of one of Node's, which reads only those that something uses. */
+function usedOf(name: string): string {
+  const pure = (value: string): string => `/* @__PURE__ */ (() => ${value})()`;
+  const names = Object.keys(process.getBuiltinModule(name) as object);
+  return [
+    `const loaded = ${pure(`process.getBuiltinModule(${JSON.stringify(name)})`)};`,
+    "export default loaded;",
+    ...names
+      .filter((each) => each !== "default")
+      .map((each) => `export const ${each} = ${pure(`loaded.${each}`)};`),
+  ].join("\n");
+}
 
 interface Bundle {
   /** Names of what is made, without an ending, and the sources they begin with. */

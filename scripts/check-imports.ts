@@ -130,6 +130,7 @@ const rules: readonly Rule[] = [
       "smol-toml",
       "ip-cidr",
       "commander",
+      "headers-polyfill",
       "prom-client",
       "pino",
       "dns-packet",

@@ -13,6 +13,7 @@ import { policyTable } from "./nftables/policy-table.ts";
 import { publishedTable } from "./nftables/published-table.ts";
 import { serviceTable } from "./nftables/service-table.ts";
 import { sendersTable } from "./nftables/senders-table.ts";
+import { entriesOf, objectOf, textOf } from "./nftables/listing.ts";
 import { Ledger, RuleTable } from "./nftables/rule-table.ts";
 import type { FirewallDriver } from "./driver.ts";
 import { Guard, guarded } from "./guarded.ts";
@@ -92,7 +93,7 @@ export function openFirewall(options: FirewallOptions): Firewall {
     return {
       firewall: restricted(nftables(true)),
       formerRules: async (signal) => [
-        ...(await formerChains(options, signal)),
+        ...(await formerChains(options, ledger, signal)),
         ...(await mapDriver(published, memory).compareRemoval(everybody, signal)),
       ],
       switching: () => madeChains(memory),
@@ -129,12 +130,17 @@ const madeChains = (memory: Memory): boolean => memory.chains(4).any || memory.c
 
 const everybody = (): boolean => true;
 
-/** If the records of chains were lost, podnet looks only in iptables-nft, if that is installed. */
+/**
+ * If the records of chains were lost, podnet looks only in iptables-nft, if that is installed and
+ * has any table: its programs take some 20 ms of a start.
+ */
 async function formerChains(
   { kernel, memory, iptables, chain, forwards6 }: FirewallOptions,
+  ledger: Ledger,
   signal: AbortSignal,
 ): Promise<Change[]> {
   const remembered = madeChains(memory);
+  if (!remembered && !(await hasIpTables(ledger))) return [];
   const configured = remembered ? iptables : "nft";
   const former = new IptablesDriver({ ...kernel, configured, chain, memory, forwards6 });
   try {
@@ -142,5 +148,18 @@ async function formerChains(
   } catch (error) {
     if (remembered || !isPodnetError(error, "FIREWALL_FAILED")) throw error;
     return [];
+  }
+}
+
+const ipFamilies = ["ip", "ip6"];
+
+/** Whether nf_tables has a table of the families in which iptables-nft has its own. */
+async function hasIpTables(ledger: Ledger): Promise<boolean> {
+  try {
+    const tables = entriesOf(await ledger.open().list("list tables", "list tables"));
+    return tables.some(({ table }) => ipFamilies.includes(textOf(objectOf(table)?.["family"])));
+  } catch (error) {
+    if (isPodnetError(error, "FIREWALL_FAILED")) return true;
+    throw error;
   }
 }

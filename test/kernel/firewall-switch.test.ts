@@ -6,6 +6,7 @@ import type { IpPrefix } from "../../core/address.ts";
 import { run } from "../../linux/processes/command.ts";
 import type { PublishedDesired } from "../../network/model/desired.ts";
 import { openHostNetwork } from "../../network/bridge/open-host-network.ts";
+import type { IptablesPrograms } from "../../network/kernel/iptables-programs.ts";
 import { openHostKernel } from "../../network/kernel/kernel.ts";
 import { type HostNetwork } from "../../network/bridge/host-network.ts";
 import { chainsAlone, type DriverUnderTest, driversUnderTest } from "../lab/firewall-drivers.ts";
@@ -251,3 +252,35 @@ for (const name of ["iptables-nft", "iptables-legacy"])
     await second[Symbol.asyncDispose]();
     t.deepEqual(await whereRulesAre(), []);
   });
+
+test.serial(
+  "with nftables no program of iptables runs where iptables-nft has no table",
+  async (t) => {
+    await using site = await FirewallSite.open(driver("nftables").options);
+    await site.pod(2);
+    let looks = 0;
+    const counted = (programs: IptablesPrograms): IptablesPrograms => ({
+      ...programs,
+      save: (...asked) => {
+        looks++;
+        return programs.save(...asked);
+      },
+    });
+    const watched: DriverUnderTest = {
+      ...driver("nftables"),
+      kernel: (kernel) => ({
+        ...kernel,
+        iptables: counted(kernel.iptables),
+        ip6tables: counted(kernel.ip6tables),
+      }),
+    };
+    const looksAtStart = async (): Promise<number> => {
+      const before = looks;
+      await (await start(watched, undefined))[Symbol.asyncDispose]();
+      return looks - before;
+    };
+    t.is(await looksAtStart(), 0);
+    await run(["iptables-nft", "-A", "FORWARD", "-j", "ACCEPT"]);
+    t.true((await looksAtStart()) > 0);
+  },
+);

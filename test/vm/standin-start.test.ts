@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
@@ -137,3 +137,21 @@ test.serial(
     );
   },
 );
+
+test.serial("podnetd answers calls without a part of Node that it does not use", async (t) => {
+  const loaded = join(directory, "loaded");
+  const probe = join(directory, "probe.cjs");
+  writeFileSync(
+    probe,
+    `process.on("exit", () => require("fs").writeFileSync("${loaded}", process.moduleLoadList.join("\\n")));`,
+  );
+  await rig.restart("stop", { NODE_OPTIONS: `--require=${probe}` });
+  t.deepEqual((await rig.client.pods.list({})).pods, []);
+  await rig.restart("stop");
+  const modules = readFileSync(loaded, "utf8").split("\n");
+  t.true(modules.includes("NativeModule internal/http2/core"));
+  t.deepEqual(
+    modules.filter((name) => name.includes("undici")),
+    [],
+  );
+});

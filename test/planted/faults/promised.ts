@@ -207,8 +207,8 @@ export const promisedFaults: readonly Fault[] = [
     kind: "release",
     name: "the rules of the former firewall stay",
     file: "network/firewall/open.ts",
-    find: "...(await formerChains(options, signal)),",
-    put: "...((await formerChains(options, signal)).length > 0 ? [] : []),",
+    find: "...(await formerChains(options, ledger, signal)),",
+    put: "...((await formerChains(options, ledger, signal)).length > 0 ? [] : []),",
     noticedBy: {
       file: "test/kernel/firewall-switch.test.ts",
       title:

@@ -103,8 +103,14 @@ export class FakeNftables {
     return "passes";
   }
 
-  /** `list table` or `list chain`, in JSON. */
+  /** `list tables`, `list table` or `list chain`, in JSON. */
   list(command = `list table ${main}`): string {
+    if (command === "list tables") {
+      const tables = [...this.#tables.keys()].map((name) => name.split(" "));
+      return JSON.stringify({
+        nftables: tables.map(([family, name]) => ({ table: { family, name } })),
+      });
+    }
     const [, family = "", name = "", only] = /^list \w+ (\w+) (\w+) ?(\w+)?$/.exec(command) ?? [];
     const table = must(this.#tables, `${family} ${name}`);
     if (only !== undefined && !table.chains.has(only)) throw new NftRefused(absent);

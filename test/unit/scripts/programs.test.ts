@@ -15,6 +15,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "ava";
 import { build } from "esbuild";
+import { bundle, programs } from "../../../scripts/bundle.ts";
 import { withTemporaryFile } from "../../../scripts/temporary-file.ts";
 
 const top = path.resolve(import.meta.dirname, "../../..");
@@ -127,4 +128,19 @@ test("a build leaves no temporary file, however it ends, and takes away what kil
     withTemporaryFile(directory, () => Promise.reject(new Error("Injected failure"))),
   );
   t.deepEqual(there(), rest);
+});
+
+test("a program takes of Node's modules what it uses, and copies none", async (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "podnet-bundle-"));
+  try {
+    const outdir = path.join(directory, "programs");
+    const entryPoints = { "podnet-images": programs["podnet-images"] };
+    await bundle({ entryPoints, outdir, runsIn: "build/programs", ending: ".mjs" });
+    const text = readFileSync(path.join(outdir, "podnet-images.mjs"), "utf8");
+    t.regex(text, /getBuiltinModule\("node:fs"\)/);
+    t.regex(text, /\.createReadStream\b/);
+    t.notRegex(text, /__toESM\(|__copyProps\(|WebSocket|webcrypto/);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 });
