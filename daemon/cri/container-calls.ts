@@ -164,6 +164,5 @@ export function containerCalls(
     },
 
     checkpointContainer: cannot("checkpoint a container"),
-    updatePodSandboxResources: cannot("change the processors and memory of a sandbox"),
   };
 }

@@ -19,7 +19,8 @@ import type { SandboxContainers } from "./containers/sandbox-containers.ts";
 import { containerStatus } from "./containers/views.ts";
 import { CgroupDriver, ContainerEventType, type RuntimeService } from "./gen/cri_pb.ts";
 import { descriptors, metricsOf } from "./metrics.ts";
-import { handlers, sandboxSpec } from "./sandbox-spec.ts";
+import { sizeFor } from "./sandbox-size.ts";
+import { handlers, resourcesOf, sandboxSpec } from "./sandbox-spec.ts";
 import { listView, matches, nanoseconds, statsView, statusView } from "./sandbox-views.ts";
 import { isReady, type Sandbox, Sandboxes } from "./sandboxes.ts";
 import { streamCalls } from "./stream-calls.ts";
@@ -96,6 +97,20 @@ export function runtimeService(
       await sandboxes.remove(podSandboxId);
       containers.forget(left);
       if (isThere) containers.events.publish("deleted", podSandboxId, podSandboxId);
+      return {};
+    },
+
+    // `overhead` is kubelet's own reckoning, as in RunPodSandbox.
+    async updatePodSandboxResources({ podSandboxId, resources }, context) {
+      const row = sandboxes.find(podSandboxId);
+      note(parts, context, `resize sandbox ${printable(podSandboxId)}`);
+      if (!isReady(row))
+        throw new PodnetError("WRONG_STATE", `Sandbox ${row.id} is not ready`, {
+          field: "pod_sandbox_id",
+          hint: "Run another sandbox",
+        });
+      const next = sizeFor(row.plan.vm, resourcesOf(resources));
+      if (next !== undefined) await pods.changes.resize(row.id, next);
       return {};
     },
 

@@ -12,13 +12,15 @@ import {
 import { isPodnetError, PodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
 import {
-  type LinuxPodSandboxConfig,
+  type LinuxContainerResources,
   NamespaceMode,
   type PodSandboxConfig,
   type PortMapping,
   Protocol,
   type RunPodSandboxRequest,
 } from "./gen/cri_pb.ts";
+import type { VmSize } from "../../hypervisor/driver.ts";
+import { mostOf } from "./sandbox-size.ts";
 import { refuseLabels, refuseUsers } from "./refusals.ts";
 import { sysctlsOf } from "./sysctls.ts";
 import { writableShares } from "./writable-paths.ts";
@@ -78,7 +80,7 @@ export function sandboxSpec(
         name: podNameOf(sandbox),
         hostname: config.hostname,
         labels: podLabels(config.labels),
-        resources: resourcesOf(config.linux),
+        resources: { ...resourcesOf(config.linux?.resources), ...mostOf(config.annotations) },
         shares: writableShares(config.annotations),
         ...dnsOf(config),
         // Port 0 of the host means that the port is not published.
@@ -146,8 +148,8 @@ function isPodLabel(key: string, value: string): boolean {
  * `resources` are the sum of the limits of the containers. `overhead` is what kubelet sets aside
  * for the machine on the host, and no part of the guest.
  */
-function resourcesOf(linux: LinuxPodSandboxConfig | undefined) {
-  const { cpuQuota = 0n, cpuPeriod = 0n, memoryLimitInBytes = 0n } = linux?.resources ?? {};
+export function resourcesOf(resources: LinuxContainerResources | undefined): Partial<VmSize> {
+  const { cpuQuota = 0n, cpuPeriod = 0n, memoryLimitInBytes = 0n } = resources ?? {};
   const limitMib = Math.ceil(Number(memoryLimitInBytes) / 2 ** 20);
   const processors = cpuQuota > 0n && cpuPeriod > 0n ? Number(cpuQuota) / Number(cpuPeriod) : 0;
   return {

@@ -1,11 +1,19 @@
 import { dockerHub } from "../reference.ts";
 import { Json } from "../archive/json.ts";
 
-/** How podnet shows a registry who it is. */
-export interface Credential {
+/** A user of a registry. */
+export interface Password {
   readonly user: string;
   readonly password: string;
 }
+
+/** How podnet shows a registry who it is. */
+export type Credential =
+  | Password
+  /** The registry itself takes it. */
+  | { readonly registryToken: string }
+  /** The server that gives tokens takes it, and gives others for it (OAuth's refresh token). */
+  | { readonly identityToken: string };
 
 /**
  * The credential for a registry in a `config.json` of docker or an `auth.json` of podman: `auths`
@@ -16,7 +24,7 @@ export function parseAuthFile(
   bytes: Uint8Array,
   registry: string,
   repository: string,
-): Credential | undefined {
+): Password | undefined {
   const auths = Json.of(bytes, "The file of credentials").get("auths");
   if (auths === undefined) return undefined;
   const path = `${registry}/${repository}`;
@@ -39,7 +47,7 @@ export function credentialFrom(given: {
   readonly auth: string | undefined;
   readonly username: string | undefined;
   readonly password: string | undefined;
-}): Credential | undefined {
+}): Password | undefined {
   const { auth, username, password: plain } = given;
   const text = auth === undefined ? undefined : Buffer.from(auth, "base64").toString("utf8");
   const [user, password] =

@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { PodnetError } from "../../core/errors.ts";
 import { Json } from "../archive/json.ts";
 import { dockerHub } from "../reference.ts";
-import type { Credential } from "./auth-file.ts";
+import type { Credential, Password } from "./auth-file.ts";
 import { parseChallenge } from "./challenge.ts";
 import { badAnswer, denied, unreachable } from "./registry-error.ts";
 
@@ -97,7 +97,9 @@ export class RegistryClient implements Disposable {
     first.body.destroy();
     const challenge = parseChallenge(first.headers["www-authenticate"] ?? "");
     const { credential } = this.#access;
-    if (challenge?.scheme === "basic" && credential !== undefined)
+    if (credential !== undefined && "registryToken" in credential)
+      this.#authorization = `Bearer ${credential.registryToken}`;
+    else if (challenge?.scheme === "basic" && credential !== undefined && "user" in credential)
       this.#authorization = basic(credential);
     else if (challenge?.scheme === "bearer")
       this.#authorization = await this.#token(challenge.parameters, signal);
@@ -114,11 +116,11 @@ export class RegistryClient implements Disposable {
     // A password is sent without TLS to the registry at most that is configured so.
     if (url.protocol !== "https:" && !(this.#access.insecure && url.protocol === "http:"))
       throw badAnswer(this.host, "wants its password sent without TLS");
-    if (service !== undefined) url.searchParams.set("service", service);
-    url.searchParams.set("scope", scope ?? `repository:${this.#repository}:pull`);
-    const { credential } = this.#access;
-    const authorization = credential === undefined ? {} : { authorization: basic(credential) };
-    const { status, body } = await this.#request(url, authorization, signal);
+    const asked = {
+      ...(service === undefined ? {} : { service }),
+      scope: scope ?? `repository:${this.#repository}:pull`,
+    };
+    const { status, body } = await this.#askForToken(url, asked, signal);
     if (status === 401 || status === 403) {
       body.destroy();
       throw denied(this.host, this.#repository);
@@ -132,6 +134,28 @@ export class RegistryClient implements Disposable {
     const token = json.get("token")?.text ?? json.need("access_token").text;
     if (!/^[\x21-\x7e]+$/.test(token)) throw badAnswer(this.host, "gives a token that is none");
     return `Bearer ${token}`;
+  }
+
+  /** By OAuth's POST for a token that gets others, else by GET with user and password, if any. */
+  #askForToken(
+    url: URL,
+    asked: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ): Promise<Answer> {
+    const { credential } = this.#access;
+    if (credential !== undefined && "identityToken" in credential) {
+      const form = new URLSearchParams({
+        ...asked,
+        grant_type: "refresh_token",
+        client_id: "podnet",
+        refresh_token: credential.identityToken,
+      });
+      const headers = { "content-type": "application/x-www-form-urlencoded" };
+      return this.#request(url, headers, signal, form.toString());
+    }
+    for (const [key, value] of Object.entries(asked)) url.searchParams.set(key, value);
+    const isUser = credential !== undefined && "user" in credential;
+    return this.#request(url, isUser ? { authorization: basic(credential) } : {}, signal);
   }
 
   /** Follows redirects. Another origin gets no credential. */
@@ -161,12 +185,18 @@ export class RegistryClient implements Disposable {
     url: URL,
     headers: Readonly<Record<string, string>>,
     signal: AbortSignal,
+    form?: string,
   ): Promise<Answer> {
     const isPlain = url.protocol === "http:";
     const send = isPlain ? httpRequest : httpsRequest;
     const agent = isPlain ? this.#agents["http:"] : this.#agents["https:"];
     return new Promise((resolve, reject) => {
-      const asked = send(url, { agent, signal, headers: { "user-agent": "podnet", ...headers } });
+      const asked = send(url, {
+        agent,
+        signal,
+        method: form === undefined ? "GET" : "POST",
+        headers: { "user-agent": "podnet", ...headers },
+      });
       asked.setTimeout(idleMs, () =>
         asked.destroy(Object.assign(new Error("No bytes came"), { code: "ETIMEDOUT" })),
       );
@@ -174,7 +204,7 @@ export class RegistryClient implements Disposable {
       asked.on("response", (body) => {
         resolve({ status: body.statusCode ?? 0, headers: body.headers, body });
       });
-      asked.end();
+      asked.end(form);
     });
   }
 
@@ -183,7 +213,7 @@ export class RegistryClient implements Disposable {
   }
 }
 
-const basic = ({ user, password }: Credential): string =>
+const basic = ({ user, password }: Password): string =>
   `Basic ${Buffer.from(`${user}:${password}`, "utf8").toString("base64")}`;
 
 /** Whether it is worth to try once more what failed so. */

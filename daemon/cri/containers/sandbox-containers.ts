@@ -443,7 +443,8 @@ export class SandboxContainers implements AsyncDisposable {
   /** Removes a container and, with the last one of its image, the disk. */
   async #takeAway(row: ContainerRow): Promise<void> {
     const { pods, db } = this.#parts;
-    const removing = this.#become(row, { state: "removing" });
+    // A container whose create was never answered stays hidden while it is removed.
+    const removing = row.state === "creating" ? row : this.#become(row, { state: "removing" });
     const live = this.#machineOf(removing);
     if (live !== undefined) {
       const isUsed = listContainers(db).some(

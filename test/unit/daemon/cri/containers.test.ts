@@ -241,6 +241,20 @@ for (const at of ["container create", "container file", "plug image"])
     await cri.createContainer(asked(it.podSandboxId, { mounts }));
   });
 
+test("a container that was not promised is not shown while it is taken away", async (t) => {
+  await using it = await started();
+  const { cri, node } = it.rig;
+  node.failing.add("container create");
+  node.failing.add("container remove");
+  await t.throwsAsync(cri.createContainer(asked(it.podSandboxId)));
+  t.is(node.stored("SELECT id FROM sandbox_containers").length, 1, "it is tried again");
+  t.deepEqual((await cri.listContainers({})).containers, []);
+  node.failing.clear();
+  await until("nothing to be left", () =>
+    Promise.resolve(node.stored("SELECT id FROM sandbox_containers").length === 0),
+  );
+});
+
 test("an emptyDir is one that containers share, until it has something in it", async (t) => {
   await using it = await started();
   const { cri, node } = it.rig;

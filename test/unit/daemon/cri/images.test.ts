@@ -66,8 +66,13 @@ for (const [user, uid, username] of [
 test("credentials and names that cannot be used are refused", async (t) => {
   await using rig = await startCri();
   const image = { image: name };
-  for (const auth of [{ identityToken: "t" }, { registryToken: "t" }])
-    await t.throwsAsync(rig.images.pullImage({ image, auth }), { code: Code.Unimplemented });
+  for (const text of ["two words", "t\r\nx: y", "t".repeat(16_385)])
+    for (const auth of [{ identityToken: text }, { registryToken: text }]) {
+      const refused = await t.throwsAsync(rig.images.pullImage({ image, auth }), {
+        code: Code.InvalidArgument,
+      });
+      t.false(refused?.message.includes(text));
+    }
   for (const auth of [
     { username: "u" },
     { password: "p" },
@@ -95,6 +100,9 @@ test("kubelet's credential is used for the registry that it is for, and is not l
     [{ ...both, serverAddress: "https://registry.example:5000/v2/" }, used],
     [{ ...both, serverAddress: "registry.example:5000" }, used],
     [{ ...both, serverAddress: "other.example" }, undefined],
+    [{ ...both, registryToken: "hidden.r" }, { registryToken: "hidden.r" }],
+    [{ ...both, identityToken: "hidden.i" }, { identityToken: "hidden.i" }],
+    [{ registryToken: "hidden.r", serverAddress: "other.example" }, undefined],
     [{ ...both, serverAddress: "registry.example" }, undefined],
   ] as const) {
     await rig.images.pullImage(given === undefined ? { image } : { image, auth: given });

@@ -3,6 +3,7 @@ import { openCri } from "../../../lab/cri/client.ts";
 import { statSync } from "node:fs";
 import { Code } from "@connectrpc/connect";
 import test from "ava";
+import { sizeOf } from "../../../../hypervisor/driver.ts";
 import {
   ImageService,
   NamespaceMode,
@@ -55,6 +56,41 @@ test("a sandbox goes its way: run, status, list, stop, remove", async (t) => {
   await t.throwsAsync(cri.podSandboxStatus({ podSandboxId }), { code: Code.NotFound });
   t.deepEqual((await cri.listPodSandbox({})).items, []);
   t.deepEqual(node.pods.list(), []);
+});
+
+test("a sandbox's machine grows as far as it has room, and keeps what it has", async (t) => {
+  await using rig = await startCri();
+  const { cri, node } = rig;
+  const annotations = { "podnet/max-vcpu": "4", "podnet/max-memory-mib": "1024" };
+  const gib = 2n ** 30n;
+  const linux = { resources: { memoryLimitInBytes: gib / 8n, cpuQuota: 100n, cpuPeriod: 100n } };
+  const { podSandboxId } = await cri.runPodSandbox(nginx({ annotations, linux }));
+  const size = () => sizeOf(node.pods.find(podSandboxId).plan.vm);
+  t.deepEqual(size(), { vcpu: 1, memoryMib: 256 });
+  const update = (resources: object) => cri.updatePodSandboxResources({ podSandboxId, resources });
+  await update({ memoryLimitInBytes: gib / 8n + 1n, cpuQuota: 150n, cpuPeriod: 100n });
+  t.deepEqual(size(), { vcpu: 2, memoryMib: 384 });
+  // Nothing, the same, and less change nothing.
+  for (const less of [{}, { cpuQuota: -1n, cpuPeriod: 100n }, { memoryLimitInBytes: gib / 8n }])
+    await update(less);
+  await cri.updatePodSandboxResources({ podSandboxId, overhead: { memoryLimitInBytes: gib } });
+  t.deepEqual(size(), { vcpu: 2, memoryMib: 384 });
+  for (const more of [{ memoryLimitInBytes: gib }, { cpuQuota: 401n, cpuPeriod: 100n }])
+    await t.throwsAsync(update(more), { code: Code.Unimplemented, message: /has room for/ });
+  t.deepEqual(size(), { vcpu: 2, memoryMib: 384 });
+  await cri.stopPodSandbox({ podSandboxId });
+  await t.throwsAsync(update({}), { code: Code.FailedPrecondition });
+  await cri.removePodSandbox({ podSandboxId });
+  await t.throwsAsync(update({}), { code: Code.NotFound });
+  for (const [key, text] of [
+    ["podnet/max-vcpu", "two"],
+    ["podnet/max-vcpu", "-1"],
+    ["podnet/max-memory-mib", "1Gi"],
+    ["podnet/max-memory-mib", ""],
+  ] as const)
+    await t.throwsAsync(cri.runPodSandbox(nginx({ annotations: { [key]: text } })), {
+      code: Code.InvalidArgument,
+    });
 });
 
 test("one that is ready is removed with its machine", async (t) => {
