@@ -96,18 +96,6 @@ export function findPort(nameOrPath: string): string | undefined {
   return port === undefined ? undefined : `/dev/${port}`;
 }
 
-/** VIRTIO_RING_F_INDIRECT_DESC: a request of many pages takes one place in the queue. */
-const indirectFeature = 28;
-
-/**
- * Whether a port takes pages of a pipe. Without indirect descriptors Linux would drop what has more
- * pages than the port's queue has places left (virtio_console, 6.1).
- */
-export function takesPages(device: string): boolean {
-  const name = device.slice(device.lastIndexOf("/") + 1);
-  return readText(`${portDirectory}/${name}/device/features`)?.[indirectFeature] === "1";
-}
-
 /** Makes the kernel look for PCI devices that were added without a notification. */
 export function rescanPci(): void {
   attempt("PCI rescan", () => writeInto("/sys/bus/pci/rescan", "1\n"), "ENOENT");

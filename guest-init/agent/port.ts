@@ -1,7 +1,6 @@
 import { joinBytes } from "../protocol/bytes.ts";
-import { takesPages } from "./boot.ts";
 import type { Loop, Watch } from "./loop.ts";
-import { SysError, openFlag, pollEvent, sys } from "./sys.ts";
+import { type Forwarded, SysError, openFlag, pollEvent, sys } from "./sys.ts";
 
 export interface PortHandlers {
   /** The port is open, for the first time or after it was lost. */
@@ -28,6 +27,12 @@ const retryMs = 50;
  * Shorter than a start or reconnection of podnetd takes.
  */
 const doubtMs = 100;
+/**
+ * How long a virtio port that takes nothing more is left alone, milliseconds: it holds a hundred
+ * frames then, and reports each that the host takes. One at a time would cost the guest a wake-up
+ * for each.
+ */
+const fullMs = 2;
 const socketType = 0o140000;
 const typeMask = 0o170000;
 
@@ -42,8 +47,6 @@ export class Port {
   readonly #handlers: PortHandlers;
   #fd = -1;
   #socket = false;
-  /** It takes pages of a pipe, so that much output need not be copied. */
-  #takesPages = false;
   #watch: Watch | undefined;
   #out: Uint8Array[] = [];
   #outBytes = 0;
@@ -52,6 +55,8 @@ export class Port {
   /** When bytes came last, by the loop's clock. */
   #heardAt = -doubtMs;
   #retrying = false;
+  /** It took nothing more, and is asked again in a while. */
+  #resting = false;
 
   /** `find` names the port's path, or undefined while it is not there. */
   constructor(loop: Loop, find: () => string | undefined, handlers: PortHandlers) {
@@ -79,7 +84,6 @@ export class Port {
         this.#fd = this.#socket
           ? sys.connectUnix(path)
           : sys.open(path, openFlag.readWrite | openFlag.nonBlock);
-        this.#takesPages = this.#socket || takesPages(path);
       } catch (thrown) {
         if (!(thrown instanceof SysError)) throw thrown;
       }
@@ -139,18 +143,13 @@ export class Port {
 
   /**
    * Passes on what can be read of `from` without a copy of it here: see `sys.forward`. Only while
-   * nothing is queued. Answers where `from` is.
+   * nothing is queued.
    */
-  forward(
-    from: number,
-    frame: Uint8Array,
-    header: number,
-    most: number,
-  ): "empty" | "filling" | "open" | "ended" {
-    const result = sys.forward(from, this.#fd, frame, header, most, this.#takesPages);
+  forward(from: number, frame: Uint8Array, header: number, most: number): Forwarded {
+    const result = sys.forward(from, this.#fd, frame, header, most);
     // A failure of the port shows when the rest of the frame is written.
     if (result.left !== undefined) this.send(result.left.slice());
-    return result.from;
+    return result;
   }
 
   /** Writes what is queued, as far as the host takes it. */
@@ -166,7 +165,10 @@ export class Port {
         this.#failed(thrown);
       }
       // A virtio port whose queue is full may also take nothing without an error.
-      if (count === undefined || count === 0) break;
+      if (count === undefined || count === 0) {
+        this.#rest();
+        break;
+      }
       this.#outBytes -= count;
       if (count === bytes.length) this.#out.shift();
       else this.#out[0] = bytes.subarray(count);
@@ -201,8 +203,17 @@ export class Port {
   }
 
   #update(): void {
-    const events = (this.#reading ? pollEvent.in : 0) | (this.#out.length > 0 ? pollEvent.out : 0);
-    this.#watch?.events(events);
+    const writing = this.#out.length > 0 && !this.#resting;
+    this.#watch?.events((this.#reading ? pollEvent.in : 0) | (writing ? pollEvent.out : 0));
+  }
+
+  #rest(): void {
+    if (this.#socket || this.#resting) return;
+    this.#resting = true;
+    this.#loop.after(fullMs, () => {
+      this.#resting = false;
+      this.#update();
+    });
   }
 
   #happened(events: number): void {

@@ -10,8 +10,11 @@ import { type Spawned, SysError, pollEvent, sys } from "./sys.ts";
  * MiB (pipe-max-size), unless root made it larger. Later output is of others, who may never stop.
  */
 const drainTurns = 32;
-/** How long a pipe may fill, milliseconds: a megabyte takes a processor longer to write. */
-const fillMs = 1;
+/**
+ * How long a pipe may fill, milliseconds, and how full it should be then, bytes: a large one takes
+ * 1 MiB, and whoever has filled it waits.
+ */
+const fill = { leastMs: 1, mostMs: 16, from: 512 * 1024, to: 896 * 1024 } as const;
 /** Request of ioctl(2) that sets a terminal's size. */
 const tiocswinsz = 0x5414;
 
@@ -20,6 +23,8 @@ interface Output {
   /** The frame that ends its stream. */
   readonly end: Uint8Array;
   watch: Watch | undefined;
+  /** How long its pipe fills before it is read again, milliseconds. */
+  fillMs: number;
 }
 
 export interface SessionEvents {
@@ -60,10 +65,12 @@ export class Session {
     this.#stdin = spawned.stdin;
     this.#input = new ProcessInput(loop, spawned.stdin, spec.terminal, () => events.inputTaken());
     this.#end = encodeTtyFrame(spec.stdio);
-    this.#outputs = [{ fd: spawned.stdout, end: this.#end, watch: undefined }];
+    this.#outputs = [
+      { fd: spawned.stdout, end: this.#end, watch: undefined, fillMs: fill.leastMs },
+    ];
     if (spawned.stderr >= 0) {
       const end = encodeTtyFrame(spec.stderr);
-      this.#outputs.push({ fd: spawned.stderr, end, watch: undefined });
+      this.#outputs.push({ fd: spawned.stderr, end, watch: undefined, fillMs: fill.leastMs });
     }
     this.resume();
   }
@@ -132,8 +139,9 @@ export class Session {
     }
     try {
       const now = this.#streams.forward(output.fd, output.end);
-      if (now === "filling" && this.#status === undefined) this.#letFill(output);
-      return now === "open" || (now !== "ended" && this.#status === undefined);
+      if (now.from === "filling" && this.#status === undefined) this.#letFill(output, now.moved);
+      else if (now.from === "empty") output.fillMs = fill.leastMs;
+      return now.from === "open" || (now.from !== "ended" && this.#status === undefined);
     } catch (thrown) {
       // A terminal reports EIO when its other end is closed.
       if (thrown instanceof SysError) return false;
@@ -144,15 +152,26 @@ export class Session {
   /**
    * Lets a process that writes much fill its pipe before it is read again: read at each of its
    * writes, the guest would spend its time on switching between the two. The pipe's end is seen at
-   * once.
+   * once. `moved` is what it wrote since it was read before.
    */
-  #letFill({ watch }: Output): void {
-    watch?.events(0);
-    this.#loop.after(fillMs, () => watch?.events(pollEvent.in));
+  #letFill(output: Output, moved: number): void {
+    const { fillMs } = output;
+    if (moved < fill.from) output.fillMs = Math.min(2 * fillMs, fill.mostMs);
+    else if (moved > fill.to) output.fillMs = Math.max(fillMs / 2, fill.leastMs);
+    output.watch?.events(0);
+    this.#loop.after(fillMs, () => this.#readFilled(output));
+  }
+
+  #readFilled(output: Output): void {
+    // Without a watch it is closed, or waits for room. All of an ended process is read elsewhere.
+    if (output.watch === undefined || this.#status !== undefined) return;
+    output.watch.events(pollEvent.in);
+    if (!this.#read(output)) this.#close(output);
   }
 
   #close(output: Output): void {
     output.watch?.stop();
+    output.watch = undefined;
     this.#outputs.splice(this.#outputs.indexOf(output), 1);
     if (output.fd !== this.#stdin) sys.close(output.fd);
   }

@@ -2,6 +2,7 @@ import { TtyDecoder, encodeTtyFrame, ttyHeaderSize, ttyLimit } from "../protocol
 import { FrameDeadline } from "./frame-deadline.ts";
 import type { Loop } from "./loop.ts";
 import { Port } from "./port.ts";
+import type { Forwarded } from "./sys.ts";
 
 /** Frames of one process before others have their turn: a large pipe in one. */
 const framesATurn = 48;
@@ -103,7 +104,7 @@ export class Streams {
    * the channel is not `full`. `end` is the frame that ends the stream: the number in it is all
    * that counts. Throws `SysError` when reading fails.
    */
-  forward(fd: number, end: Uint8Array): "empty" | "filling" | "open" | "ended" {
+  forward(fd: number, end: Uint8Array): Forwarded {
     this.#frame.set(end);
     return this.#port.forward(fd, this.#frame, ttyHeaderSize, framesATurn);
   }

@@ -35,7 +35,6 @@ interface Native {
     header: number,
     most: number,
     out: Int32Array,
-    moves: number,
   ): number;
   readSmall(path: string, into: Uint8Array): number;
   writeSmall(path: string, text: string): number;
@@ -227,11 +226,18 @@ function confined({
 
 const unblock = (bytes: Uint8Array): string[] => decodeUtf8(bytes).split("\0").slice(0, -1);
 
+/**
+ * Where a pipe is that was passed on: `filling` after much was read, so many bytes, and it is empty
+ * now.
+ */
+export type Forwarded =
+  | { readonly from: "empty" | "open" | "ended" }
+  | { readonly from: "filling"; readonly moved: number };
+
 const forwarded = new Int32Array(2);
 const spawned = new Int32Array(4);
 const reaped = new Int32Array(3);
 const nothingNow = { from: "empty" } as const;
-const muchSoon = { from: "filling" } as const;
 const moreMayCome = { from: "open" } as const;
 const atEnd = { from: "ended" } as const;
 
@@ -275,9 +281,8 @@ export const sys = {
     frame: Uint8Array,
     header: number,
     most: number,
-    moves: boolean,
-  ): { readonly from: "empty" | "filling" | "open" | "ended"; readonly left?: Uint8Array } {
-    const result = podnetSys.forward(from, to, frame, header, most, forwarded, moves ? 1 : 0);
+  ): Forwarded & { readonly left?: Uint8Array } {
+    const result = podnetSys.forward(from, to, frame, header, most, forwarded);
     switch (checked("forward", result)) {
       case 0:
         return nothingNow;
@@ -286,7 +291,7 @@ export const sys = {
       case 3:
         return { from: "open", left: frame.subarray(forwarded[0], forwarded[1]) };
       case 4:
-        return muchSoon;
+        return { from: "filling", moved: forwarded[0] as number };
       default:
         return moreMayCome;
     }
