@@ -7,6 +7,7 @@ import { leftWithin, throwIfAborted } from "../nics/leaving.ts";
 import { askToLeave } from "../nics/nic-removal.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { parseFdSets } from "../qmp/fd-sets.ts";
+import { listPeripherals, type Peripherals } from "../qmp/peripherals.ts";
 
 /** `left`: QEMU has reported that the device is gone, which a guest can bring about at any time. */
 interface Held {
@@ -102,17 +103,12 @@ export class HotDisks {
   /** Names of the disks QEMU has now, in its order. */
   async list(signal?: AbortSignal): Promise<readonly string[]> {
     const options = signal === undefined ? {} : { signal };
-    const children = await this.#options
-      .qmp()
-      .execute("qom-list", { path: "/machine/peripheral" }, options);
-    return children.flatMap(({ name, type }) =>
-      type === "child<virtio-blk-pci>" ? (diskName(name) ?? []) : [],
-    );
+    return disksAmong(await listPeripherals(this.#options.qmp(), options));
   }
 
   /** Learns which disks there are, as `Nics.observe`. */
-  async observe(signal?: AbortSignal): Promise<void> {
-    const there = await this.list(signal);
+  observe(peripherals: Peripherals): void {
+    const there = disksAmong(peripherals);
     for (const [name, { state }] of this.#held)
       if (state !== "plugging" && !there.includes(name)) this.#left(name);
     for (const name of there) if (!this.#held.has(name)) this.#held.set(name, newHeld("plugged"));
@@ -145,6 +141,11 @@ export class HotDisks {
     }
   }
 }
+
+const disksAmong = (there: Peripherals): readonly string[] =>
+  there.flatMap(({ name, type }) =>
+    type === "child<virtio-blk-pci>" ? (diskName(name) ?? []) : [],
+  );
 
 /** Removes the node, and a descriptor that a plug was cut short with. Absent is success. */
 async function removeNode(qmp: QmpClient, id: string): Promise<void> {

@@ -1,6 +1,7 @@
 import { isPodnetError, PodnetError, toPodnetError } from "../../core/errors.ts";
 import type { NicPlan } from "../driver.ts";
 import type { QmpClient } from "../qmp/client.ts";
+import { listPeripherals, type Peripherals } from "../qmp/peripherals.ts";
 import { type MachineKind, nicSlots, slotOfPort } from "../argv/machine-kinds.ts";
 import { leftWithin, throwIfAborted } from "./leaving.ts";
 import { askToLeave, tolerateAbsence, undoPlug } from "./nic-removal.ts";
@@ -133,21 +134,22 @@ export class Nics {
   /** NICs QEMU has now, in the order it names them. */
   async list(signal?: AbortSignal): Promise<readonly string[]> {
     const options = signal === undefined ? {} : { signal };
-    const children = await this.#options
-      .qmp()
-      .execute("qom-list", { path: "/machine/peripheral" }, options);
+    return this.#among(await listPeripherals(this.#options.qmp(), options));
+  }
+
+  #among(there: Peripherals): readonly string[] {
     const { prefix = "" } = this.#options;
-    return children
+    return there
       .filter(({ name, type }) => type === "child<virtio-net-pci>" && name.startsWith(prefix))
       .map(({ name }) => name);
   }
 
   /**
    * Learns which slots are taken, in a VM that was started by an earlier daemon or after a lost
-   * session.
+   * session, by what QEMU has now.
    */
-  async observe(signal?: AbortSignal): Promise<void> {
-    const there = await this.list(signal);
+  async observe(peripherals: Peripherals): Promise<void> {
+    const there = this.#among(peripherals);
     for (const held of this.#held.values())
       if (held.state !== "plugging" && !there.includes(held.nicId)) this.deviceDeleted(held.nicId);
     for (const nicId of there) {
@@ -155,9 +157,9 @@ export class Nics {
       const path = `/machine/peripheral/${nicId}`;
       const get = (property: string): Promise<unknown> =>
         this.#options.qmp().execute("qom-get", { path, property });
-      const place = await this.#placeBy(get);
-      const netdevId = String(await get("netdev"));
-      const held = newHeld({ nicId, netdevId, ...place }, "plugged");
+      // (All at once: podnetd adopts a hundred machines at its start.)
+      const [place, netdev] = await Promise.all([this.#placeBy(get), get("netdev")]);
+      const held = newHeld({ nicId, netdevId: String(netdev), ...place }, "plugged");
       this.#held.set(placeOf(held), held);
     }
   }

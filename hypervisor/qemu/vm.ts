@@ -21,6 +21,7 @@ import { saveState } from "../factory/state.ts";
 import { ranOutOfMemory } from "../jail/cgroup.ts";
 import type { QmpClient } from "../qmp/client.ts";
 import { eventData, type QmpEvent } from "../qmp/commands.ts";
+import { listPeripherals } from "../qmp/peripherals.ts";
 import { within } from "../process/connect.ts";
 import { Connections } from "./connections.ts";
 import { ConsoleRing } from "../console/console.ts";
@@ -139,8 +140,10 @@ export class QemuVm implements RunningVm {
         await options.restore(vm.#session(), signal);
         vm.asleep = true;
       }
-      await vm.#observe(signal);
-      const { status } = await vm.#session().execute("query-status", {}, { signal });
+      const [{ status }] = await Promise.all([
+        vm.#session().execute("query-status", {}, { signal }),
+        vm.#observe(signal),
+      ]);
       if (status === "prelaunch" && options.plan.held !== true)
         await vm.#session().execute("cont", {}, { signal });
       vm.#watch();
@@ -272,8 +275,9 @@ export class QemuVm implements RunningVm {
 
   /** Learns what is plugged in; of a foreign machine only the NICs are podnet's. */
   async #observe(signal: AbortSignal): Promise<void> {
-    await this.#nics.observe(signal);
-    if (this.#options.plan.attached === undefined) await this.#disks.observe(signal);
+    const peripherals = await listPeripherals(this.#session(), { signal });
+    await this.#nics.observe(peripherals);
+    if (this.#options.plan.attached === undefined) this.#disks.observe(peripherals);
   }
 
   #watch(): void {

@@ -100,8 +100,7 @@ export interface SchemaInfo {
 }
 
 /**
- * A tap handed over by `getfd`. `vhost` is never asked for: `vhost=true` without /dev/vhost-net
- * ends QEMU 7.2 with an assertion.
+ * A tap handed over by `getfd`. `vhost` is never asked for: docs/decisions/0149-no-vhost-net.md.
  */
 interface TapNetdev {
   readonly type: "tap";

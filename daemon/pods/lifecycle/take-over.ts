@@ -1,6 +1,6 @@
 import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
-import type { RunningVm, VmRecord } from "../../../hypervisor/driver.ts";
+import type { RunningVm, RunState, VmRecord } from "../../../hypervisor/driver.ts";
 import type { PodFragment } from "../../../network/model/desired.ts";
 import type { PodRow } from "../store/pod-row.ts";
 import { keepTrying } from "./keep-trying.ts";
@@ -73,10 +73,10 @@ export async function takeOver(row: PodRow, recovery: TakeOver, limitMs: number)
   live.stood = row.state === "paused" || row.reason === clockBehind;
   let ports: PodFragment;
   try {
-    const nics = await vm.nics(signal);
-    for (const name of await disksIn(live, signal)) live.disks.add(name);
+    const [nics, disks, state] = await lookAt(vm, live, signal);
+    for (const name of disks) live.disks.add(name);
     ports = pluggedPorts(live, nics, portsOf((row.before ?? row).plan, host.networks.list()));
-    noteRunStateOrLater(live, await vm.runState(signal), recovery);
+    noteRunStateOrLater(live, state, recovery);
   } catch (thrown) {
     unsubscribe(live);
     await vm.detach();
@@ -184,11 +184,17 @@ function pluggedPorts(live: LivePod, there: readonly string[], fragment: PodFrag
   };
 }
 
-/** The pod's plugged disks that its machine has. */
-async function disksIn({ plan, vm }: LivePod, signal: AbortSignal): Promise<readonly string[]> {
-  if (plan.disks === undefined) return [];
-  return (await vm?.hotDisks(signal)) ?? [];
-}
+/** The NICs of the machine, its disks if the pod has any that can be plugged, and its state. */
+const lookAt = (
+  vm: RunningVm,
+  { plan }: LivePod,
+  signal: AbortSignal,
+): Promise<[nics: readonly string[], disks: readonly string[], state: RunState]> =>
+  Promise.all([
+    vm.nics(signal),
+    plan.disks === undefined ? [] : vm.hotDisks(signal),
+    vm.runState(signal),
+  ]);
 
 const absentDisks = ({ plan, disks }: LivePod): string[] =>
   (plan.disks ?? []).flatMap(({ name, change }) =>

@@ -21,7 +21,7 @@ export const lifecycleFaults: readonly Fault[] = [
     kind: "record",
     name: "a machine paused while podnetd was away is taken over as it was recorded",
     file: "daemon/pods/lifecycle/take-over.ts",
-    find: "    noteRunStateOrLater(live, await vm.runState(signal), recovery);\n",
+    find: "    noteRunStateOrLater(live, state, recovery);\n",
     put: "",
     noticedBy: { file: unit, title: "a running pod whose machine stands is taken over as paused" },
   },

@@ -183,8 +183,8 @@ export const promisedFaults: readonly Fault[] = [
     kind: "repair",
     name: "a paused pod runs on after a start of podnetd",
     file: "daemon/pods/lifecycle/take-over.ts",
-    find: "noteRunStateOrLater(live, await vm.runState(signal), recovery);",
-    put: "noteRunStateOrLater(live, await vm.runState(signal), recovery);\n    await vm.resume(signal);",
+    find: "noteRunStateOrLater(live, state, recovery);",
+    put: "noteRunStateOrLater(live, state, recovery);\n    await vm.resume(signal);",
     noticedBy: {
       file: "test/vm/lifecycle.test.ts",
       title: "a podnetd that is started after a kill takes a paused pod over as paused",
