@@ -58,6 +58,14 @@ export function expediteKernel(): void {
   attempt("RCU", () => writeInto("/sys/kernel/rcu_expedited", "1"), "ENOENT");
 }
 
+/**
+ * Lets an idle guest sleep: its kernel looks twice a second whether memory is to be compacted
+ * before a program needs it. Memory is still compacted when one does.
+ */
+export function quietenKernel(): void {
+  attempt("compaction", () => writeInto("/proc/sys/vm/compaction_proactiveness", "0"), "ENOENT");
+}
+
 const moduleDirectory = "/lib/modules";
 
 /**

@@ -1,6 +1,6 @@
 import { portNames } from "../protocol/codes.ts";
 import { Agent } from "./agent.ts";
-import { expediteKernel, loadModules, mountAll } from "./boot.ts";
+import { expediteKernel, loadModules, mountAll, quietenKernel } from "./boot.ts";
 import { readText } from "./files.ts";
 import { Loop } from "./loop.ts";
 import { type Options, parseOptions, usage } from "./options.ts";
@@ -23,6 +23,7 @@ function start(options: Options): void {
   }
   mountAll();
   expediteKernel();
+  quietenKernel();
   const commandLine = readText("/proc/cmdline") ?? "";
   let loaded = false;
   // After READY: the host plugs NICs from then on, and what it asks for meanwhile waits in the

@@ -10,9 +10,26 @@ export type KvmChoice = "auto" | "on" | "off";
  * Whether /proc/cpuinfo lists hardware virtualisation (`vmx` of Intel, `svm` of AMD) for every
  * processor. Pure.
  */
-export function hasVirtualisation(cpuinfo: string): boolean {
+export const hasVirtualisation = (cpuinfo: string): boolean =>
+  everyProcessor(cpuinfo, ["vmx", "svm"]);
+
+/**
+ * Whether the processors' time stamp counters have one rate, also while a processor sleeps, as
+ * /proc/cpuinfo says. Pure.
+ */
+export const hasSteadyTsc = (cpuinfo: string): boolean =>
+  everyProcessor(cpuinfo, ["constant_tsc"]) && everyProcessor(cpuinfo, ["nonstop_tsc"]);
+
+/** Of this host. */
+export const hostHasSteadyTsc = (): boolean => hasSteadyTsc(readCpuinfo());
+
+/** Whether it lists one of these flags for every processor. */
+function everyProcessor(cpuinfo: string, oneOf: readonly string[]): boolean {
   const flags = cpuinfo.match(/^flags\s*:.*$/gm) ?? [];
-  return flags.length > 0 && flags.every((line) => /\s(?:vmx|svm)(?:\s|$)/.test(line));
+  return (
+    flags.length > 0 &&
+    flags.map((line) => line.split(/\s/)).every((words) => oneOf.some((one) => words.includes(one)))
+  );
 }
 
 /**
@@ -56,7 +73,7 @@ export function kvmMissing(arch: Architecture, facts: KvmFacts = thisHost): stri
 }
 
 const thisHost: KvmFacts = {
-  cpuinfo: () => readFileSync("/proc/cpuinfo", "latin1"),
+  cpuinfo: readCpuinfo,
   openError() {
     try {
       closeSync(openSync("/dev/kvm", "r+"));
@@ -66,3 +83,7 @@ const thisHost: KvmFacts = {
     }
   },
 };
+
+function readCpuinfo(): string {
+  return readFileSync("/proc/cpuinfo", "latin1");
+}

@@ -14,6 +14,8 @@ export interface QemuHost {
   readonly accelerator: Accelerator;
   /** Size of the buffer for translated code. QEMU 7.2 reserves 1 GiB by default. */
   readonly tbSizeMib: number;
+  /** Whether the host's TSC counts at one rate always (`hasSteadyTsc`). */
+  readonly steadyTsc?: boolean;
 }
 
 /** QEMU's own files in the run directory, alongside `vmSockets`. */
@@ -52,7 +54,7 @@ export function qemuArgv(
   { memory, nic }: Start = { memory: "own" },
 ): readonly string[] {
   const kind = kindOf(plan);
-  checkPlan(plan, kind);
+  checkPlan(plan, kind, host);
   const { machine, cpu } = kind.runs[host.accelerator];
   return [
     host.qemu,
@@ -77,7 +79,7 @@ export function qemuArgv(
     ...diskWords(plan, firstDiskFd(memory)),
     ...shareWords(plan),
     ...(nic === undefined ? [] : nicWords(nic, nicFd(plan, memory), kind)),
-    bootWords(plan, kind),
+    bootWords(plan, kind, host),
   ].flat();
 }
 
@@ -94,16 +96,26 @@ const memoryWords = ({ memoryMib, room }: VmPlan): string =>
     : `size=${memoryMib}M,slots=${memorySlots},maxmem=${room.memoryMib}M`;
 
 /** A kernel of the host's, or else the first disk's bootloader and nothing alongside it. */
-function bootWords({ kernel, initrd, cmdline }: VmPlan, kind: MachineKind): string[] {
+function bootWords(plan: VmPlan, kind: MachineKind, host: QemuHost): string[] {
+  const { kernel, initrd, cmdline } = plan;
   if (kernel === undefined) return ["-boot", "strict=on"];
-  const words = cmdline === "" ? kind.cmdline : `${kind.cmdline} ${cmdline}`;
   return [
     "-kernel",
     kernel,
     ...(initrd === undefined ? [] : ["-initrd", initrd]),
     "-append",
-    words,
+    kernelWords(cmdline, kind, host),
   ];
+}
+
+/** The pod's own come last: the kernel takes the last of two that disagree. */
+function kernelWords(
+  cmdline: string,
+  kind: MachineKind,
+  { accelerator, steadyTsc = false }: QemuHost,
+): string {
+  const trust = accelerator === "tcg" && steadyTsc ? kind.trustsTsc : "";
+  return [kind.cmdline, trust, cmdline].filter((part) => part !== "").join(" ");
 }
 
 /** The memory's file in QEMU: the first descriptor that it inherits. */
@@ -159,7 +171,7 @@ function nicWords(nic: NicPlan, fd: number, kind: MachineKind): string[] {
   return ["-netdev", `${type},id=${id},fd=${fd}`, "-device", `${driver},${words(device)}`];
 }
 
-function checkPlan(plan: VmPlan, kind: MachineKind): void {
+function checkPlan(plan: VmPlan, kind: MachineKind, host: QemuHost): void {
   if (plan.kernel !== undefined) checkPath(plan.kernel, "boot.kernel");
   if (plan.initrd !== undefined) checkPath(plan.initrd, "boot.initrd");
   checkPath(plan.runDir, "runDir");
@@ -180,7 +192,7 @@ function checkPlan(plan: VmPlan, kind: MachineKind): void {
     checkCount(plan.room.memoryMib, 4 * 1024 * 1024, "resources.max_memory_mib");
   }
   // Kernels take 2047 bytes (COMMAND_LINE_SIZE of x86 and of arm64); QEMU refuses nothing.
-  if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || kind.cmdline.length + plan.cmdline.length > 2046) {
+  if (!/^[\x20-\x7e]*$/.test(plan.cmdline) || kernelWords(plan.cmdline, kind, host).length > 2047) {
     throw refused(
       "boot.cmdline",
       `Kernel command line "${printable(plan.cmdline)}" is not usable`,

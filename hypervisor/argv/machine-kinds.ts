@@ -19,6 +19,11 @@ export interface MachineKind {
    * more.
    */
   readonly cmdline: string;
+  /**
+   * More of them under emulation on a host with a steady TSC, which is the guest's own then. The
+   * guest's kernel would wake up twice a second to compare it with another clock.
+   */
+  readonly trustsTsc: string;
   /** Whether the firmware can boot from a disk by itself. */
   readonly bootsDisks: boolean;
   /** One bridge with a slot for each NIC, or one port for each. */
@@ -42,6 +47,7 @@ const kinds: Readonly<Record<Architecture, MachineKind>> = {
     // none meanwhile. The last two save a quarter of the boot under software emulation (Debian's
     // 6.1 kernel).
     cmdline: "console=ttyS0 quiet panic=1 no_timer_check noreplace-smp cryptomgr.notests",
+    trustsTsc: "tsc=nowatchdog",
     bootsDisks: true,
     nics: "bridge",
     grows: true,
@@ -58,6 +64,7 @@ const kinds: Readonly<Record<Architecture, MachineKind>> = {
       tcg: { machine: "virt,gic-version=3", cpu: "cortex-a57" },
     },
     cmdline: "console=ttyAMA0 quiet panic=1 cryptomgr.notests",
+    trustsTsc: "",
     bootsDisks: false,
     // Without firmware there is no ACPI hot-plug, and Linux uses a bridge's own hot-plug controller
     // only with ACPI's permission.

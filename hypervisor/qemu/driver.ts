@@ -19,7 +19,12 @@ import type {
   VmPlan,
   VmRecord,
 } from "../driver.ts";
-import { chooseAccelerator, type KvmChoice, kvmGroup } from "../argv/accelerator.ts";
+import {
+  chooseAccelerator,
+  hostHasSteadyTsc,
+  type KvmChoice,
+  kvmGroup,
+} from "../argv/accelerator.ts";
 import { restoreState } from "../factory/state.ts";
 import { withoutIdentity, templateKey } from "../factory/key.ts";
 import { buildTemplate, type AwaitGuest, type Template } from "../factory/template.ts";
@@ -120,6 +125,7 @@ class OpenQemuDriver implements QemuDriver {
   readonly #options: QemuDriverOptions;
   readonly #arch: Architecture;
   readonly #accelerators: Accelerators;
+  readonly #steadyTsc = hostHasSteadyTsc();
 
   constructor(options: QemuDriverOptions, accelerators: Accelerators) {
     this.#options = options;
@@ -341,7 +347,7 @@ class OpenQemuDriver implements QemuDriver {
         accelerator,
         ...(accelerator === "kvm" ? { kvmGroup: kvmGroup() } : {}),
       }),
-      ...qemuArgv(plan, { qemu, accelerator, tbSizeMib }, start),
+      ...qemuArgv(plan, { qemu, accelerator, tbSizeMib, steadyTsc: this.#steadyTsc }, start),
     ];
   }
 

@@ -5,6 +5,7 @@ import test from "ava";
 import { command } from "../../guest-init/protocol/codes.ts";
 import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import { parseObservedGuest } from "../../guest-init/protocol/extension-messages.ts";
+import { hostHasSteadyTsc } from "../../hypervisor/argv/accelerator.ts";
 import { run } from "../../linux/processes/command.ts";
 import { openTap } from "../../linux/tun.ts";
 import { AgentPeer } from "../lab/agent-host.ts";
@@ -76,6 +77,11 @@ test.serial("the modules pods need are loaded, and the console is silent", async
 
 test.serial("the kernel hurries where links wait for it", async (t) => {
   t.is(await shell("cat /sys/kernel/rcu_expedited"), "1");
+});
+
+test.serial("the kernel does not wake up to compact memory or to compare clocks", async (t) => {
+  t.is(await shell("cat /proc/sys/vm/compaction_proactiveness"), "0");
+  t.is((await shell("cat /proc/cmdline")).includes("tsc=nowatchdog"), hostHasSteadyTsc());
 });
 
 test.serial("it goes before those it wakes, and they begin as usual", async (t) => {

@@ -1,7 +1,11 @@
 import test from "ava";
 import { isPodnetError } from "../../../../core/errors.ts";
 import { architectures, hostArchitecture } from "../../../../hypervisor/architecture.ts";
-import { chooseAccelerator, hasVirtualisation } from "../../../../hypervisor/argv/accelerator.ts";
+import {
+  chooseAccelerator,
+  hasSteadyTsc,
+  hasVirtualisation,
+} from "../../../../hypervisor/argv/accelerator.ts";
 
 const cpuinfo = (...flags: readonly string[]): string =>
   flags
@@ -16,6 +20,14 @@ test("vmx or svm on every processor", (t) => {
   t.false(hasVirtualisation(cpuinfo("vmx", "sse")));
   t.false(hasVirtualisation(cpuinfo("svm_lock novmx")));
   t.false(hasVirtualisation(""));
+});
+
+test("a TSC is steady that has one rate and does not stop, on every processor", (t) => {
+  t.true(hasSteadyTsc(cpuinfo("constant_tsc nonstop_tsc", "nonstop_tsc sse constant_tsc")));
+  t.false(hasSteadyTsc(cpuinfo("constant_tsc nonstop_tsc", "constant_tsc")));
+  t.false(hasSteadyTsc(cpuinfo("constant_tsc", "nonstop_tsc")));
+  t.false(hasSteadyTsc(cpuinfo("nonstop_tsc_s3 constant_tsc")));
+  t.false(hasSteadyTsc(""));
 });
 
 test("guests of another architecture are emulated, whatever the processor offers", (t) => {

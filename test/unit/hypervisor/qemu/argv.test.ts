@@ -4,7 +4,12 @@ import { parseMac } from "../../../../core/address.ts";
 import { parseIfName, parsePodId } from "../../../../core/names.ts";
 import type { Architecture } from "../../../../hypervisor/architecture.ts";
 import type { NicPlan, VmPlan } from "../../../../hypervisor/driver.ts";
-import { afterLastFd, maxDisks, qemuArgv } from "../../../../hypervisor/argv/argv.ts";
+import {
+  afterLastFd,
+  maxDisks,
+  type QemuHost,
+  qemuArgv,
+} from "../../../../hypervisor/argv/argv.ts";
 import { kindFor, slotOfPort } from "../../../../hypervisor/argv/machine-kinds.ts";
 import { plugCommands } from "../../../../hypervisor/argv/plug-commands.ts";
 
@@ -245,6 +250,16 @@ test("what is written to a disk goes over its image, which is opened to be read"
   t.like(JSON.parse(small ?? ""), {
     file: { driver: "raw", size: 4096, file: { driver: "file", filename: "/dev/fdset/1" } },
   });
+});
+
+test("an emulated guest trusts a steady TSC, unless the pod's own words say otherwise", (t) => {
+  const words = (changed: Partial<typeof plan>, of: Partial<QemuHost>): string =>
+    qemuArgv({ ...plan, ...changed }, { ...host, ...of }).at(-1) ?? "";
+  t.regex(words({}, { steadyTsc: true }), / tsc=nowatchdog$/);
+  t.regex(words({ cmdline: "tsc=unstable" }, { steadyTsc: true }), /nowatchdog tsc=unstable$/);
+  t.notRegex(words({}, {}), /tsc=/);
+  t.notRegex(words({}, { steadyTsc: true, accelerator: "kvm" }), /tsc=/);
+  t.notRegex(words({ arch: "arm64" }, { steadyTsc: true }), /tsc=/);
 });
 
 test("what a machine boots", (t) => {
