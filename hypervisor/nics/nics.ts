@@ -25,7 +25,7 @@ export interface NicsOptions {
   /** The current session; throws when there is none. */
   readonly qmp: () => QmpClient;
   readonly kind: MachineKind;
-  /** Milliseconds a guest gets to let go of a NIC. */
+  /** Milliseconds a guest gets to let go of a NIC, since the last one of several. */
   readonly unplugMs: number;
   /**
    * Called when a NIC left without being asked to (`expected` false), or after its unplug had timed
@@ -43,6 +43,8 @@ export class Nics {
   readonly #options: NicsOptions;
   /** By `placeOf`. */
   readonly #held = new Map<string, Held>();
+  /** When the guest last let go of a NIC that it was asked for. */
+  #releasedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: NicsOptions) {
     this.#options = options;
@@ -112,6 +114,7 @@ export class Nics {
       await tolerateAbsence(qmp.execute("netdev_del", { id: netdevId }));
       for (const fdname of fdNames({ fdName }, this.#options.queues ?? 1))
         await tolerateAbsence(qmp.execute("closefd", { fdname }));
+      if (there) await this.#leftInTurn(held, qmp, signal);
       // `left` is set by the event listener, also while netdev_del was on its way.
       if (!there || held.left) {
         this.#free(held);
@@ -124,6 +127,18 @@ export class Nics {
     }
     throwIfAborted(signal);
     return "pending";
+  }
+
+  /**
+   * A guest lets go of one NIC after the other: while it goes on with others, this one's turn is
+   * still to come. Each NIC there can be adds at most one wait.
+   */
+  async #leftInTurn(held: Held, qmp: QmpClient, signal: AbortSignal): Promise<void> {
+    for (let turn = 0; turn < nicSlots && !held.left && !signal.aborted; turn++) {
+      const leftMs = this.#releasedAt + this.#options.unplugMs - performance.now();
+      if (leftMs <= 0 || qmp.closed !== undefined) return;
+      await leftWithin(held, qmp, leftMs, signal);
+    }
   }
 
   /** Whether the NIC is plugged, as far as is known. */
@@ -186,6 +201,7 @@ export class Nics {
     const held = this.#find(nicId);
     if (held === undefined || held.left) return false;
     held.left = true;
+    if (held.state === "unplugging") this.#releasedAt = performance.now();
     held.leaving.resolve();
     if (held.state === "pending") {
       this.#free(held);

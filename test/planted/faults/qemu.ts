@@ -70,6 +70,18 @@ export const qemuFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "bound",
+    name: "the last of many NICs has no time to leave",
+    file: "hypervisor/nics/nics.ts",
+    find: "if (there) await this.#leftInTurn(held, qmp, signal);",
+    put: "",
+    noticedBy: {
+      file: nics,
+      title:
+        "a guest that lets go of one NIC after the other has time for each; its traffic has not",
+    },
+  },
+  {
     kind: "undo",
     name: "the netdev of a NIC that could not be plugged stays",
     file: "hypervisor/nics/nic-removal.ts",

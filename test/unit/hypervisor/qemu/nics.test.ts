@@ -32,6 +32,7 @@ const nic: NicPlan = {
 async function slots(
   answer: (command: Command, peer: HostileConnection) => object | undefined,
   body: (nics: Nics, tap: number) => Promise<void>,
+  unplugMs = 200,
 ): Promise<void> {
   await using server = await startHostileQmp(async (peer) => {
     await peer.negotiate();
@@ -43,7 +44,7 @@ async function slots(
   });
   using qmp = await QmpClient.open(server.path, { deadlineMs: 200 });
   const kind = kindFor("x86_64");
-  const nics = new Nics({ kind, qmp: () => qmp, unplugMs: 200, onRemoved: () => {} });
+  const nics = new Nics({ kind, qmp: () => qmp, unplugMs, onRemoved: () => {} });
   qmp.onEvent((one) => {
     const device = eventData(one, "DEVICE_DELETED")?.device;
     if (device !== undefined) nics.deviceDeleted(device);
@@ -85,6 +86,42 @@ test("a plug without an answer: the NIC may come and go while it is undone", asy
     t.deepEqual(undone, ["closefd", "device_del", "netdev_del"]);
     await t.notThrowsAsync(nics.plug(nic, [tap], never), "the slot is free again");
   });
+});
+
+test("a guest that lets go of one NIC after the other has time for each; its traffic has not", async (t) => {
+  const log: string[] = [];
+  const noted = ({ execute, arguments: args }: Command, peer: HostileConnection): object => {
+    const { id = "" } = (args ?? {}) as { id?: string };
+    log.push(`${execute} ${id}`);
+    const turn = Number(id.slice("nic".length));
+    if (execute === "device_del" && turn <= 3)
+      setTimeout(() => {
+        log.push(`left ${id}`);
+        peer.send(event("DEVICE_DELETED", { device: id, path: `/machine/peripheral/${id}` }));
+      }, 400 * turn);
+    return done;
+  };
+  const all = [1, 2, 3, 4].map((slot) => ({
+    ...nic,
+    nicId: `nic${slot}`,
+    netdevId: `netdev${slot}`,
+    slot,
+  }));
+  await slots(
+    noted,
+    async (nics, tap) => {
+      for (const each of all) await nics.plug(each, [tap], never);
+      const outcomes = await Promise.all(all.map((each) => nics.unplug(each, never)));
+      t.deepEqual(outcomes, ["unplugged", "unplugged", "unplugged", "pending"]);
+      t.true(log.indexOf("netdev_del netdev3") < log.indexOf("left nic3"), log.join("\n"));
+      // Alone it has the time of one.
+      const { nicId, netdevId, slot } = all[3] ?? nic;
+      const again = performance.now();
+      t.is(await nics.unplug({ nicId, netdevId, slot, fdName: "fd1" }, never), "pending");
+      t.true(performance.now() - again < 2000);
+    },
+    700,
+  );
 });
 
 test("each queue has a descriptor, and none of them is left behind", async (t) => {
