@@ -8,8 +8,11 @@ export interface BootMoment {
   readonly us: number;
 }
 
+/** A process does not outlive a boot, so its id is read once. */
+let boot: string | undefined;
+
 /** The moment that is now. (libuv's uv_hrtime reads CLOCK_MONOTONIC.) */
 export const bootMoment = (): BootMoment => ({
-  boot: bootId(),
+  boot: (boot ??= bootId()),
   us: Number(process.hrtime.bigint() / 1000n),
 });

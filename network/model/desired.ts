@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import {
   type Cidr,
   type Family,
@@ -46,7 +46,7 @@ const portGroups = 0x4000_0000;
  * Two bridges share a group with a probability of one in a thousand million.
  */
 export const portGroup = (bridge: IfName): number =>
-  portGroups | (createHash("sha256").update(bridge).digest().readUInt32BE() & (portGroups - 1));
+  portGroups | (hash("sha256", bridge, "buffer").readUInt32BE() & (portGroups - 1));
 
 /** Whether a link group is one of podnet's: its own, or that of ports. */
 export const isOurGroup = (group: number): boolean =>
