@@ -7,6 +7,7 @@ import { refuseOthersLinks, refuseProtectedLabels } from "../api/others-links.ts
 import type { PodRow } from "../pods/store/pod-row.ts";
 import { done, json, nothing } from "./answers.ts";
 import type { InnerContainers } from "./containers/inner-containers.ts";
+import { writtenSources } from "./requests/written-sources.ts";
 import type { InnerPod } from "./containers/inner-plan.ts";
 import { mainOf } from "./requests/main-of.ts";
 import { work } from "./work.ts";
@@ -168,7 +169,8 @@ export async function create(
   const planned = (podId: string) =>
     isMain ? [] : inner.plan(pod.containers, innerPodOf(pod), podId);
   // What cannot be is refused before there is a machine.
-  inner.checkVolumes(pod.volumes);
+  const shared = (asked.spec.shares ?? []).map(({ hostPath }) => hostPath);
+  inner.checkVolumes(pod.volumes.filter(({ source }) => !shared.includes(source)));
   planned("");
   refuseProtectedLabels(Object.keys(asked.spec.labels), context.values, "labels");
   refuseOthersLinks(asked.spec.interfaces, context.values, (i) => `interfaces[${i}]`);
@@ -212,8 +214,9 @@ export async function label(
   await policies.labelled();
 }
 
-const innerPodOf = ({ files, volumes, tty }: UserPod): InnerPod => ({
+const innerPodOf = ({ files, volumes, containers, tty }: UserPod): InnerPod => ({
   files,
   volumes,
+  shares: writtenSources({ volumes, containers }),
   tty,
 });

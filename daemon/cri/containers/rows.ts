@@ -7,7 +7,12 @@ import { integer, json, optionalInteger, optionalText, type Row, text } from "..
 /** What is laid into a container, as JSON has it. */
 export type StoredMount = StoredFile | StoredSource;
 
-type StoredFile = ({ readonly base64: string } | { readonly volume: string }) & {
+type StoredFile = (
+  | { readonly base64: string }
+  | { readonly volume: string }
+  /** What its machine shares; `name` is its volume's. */
+  | { readonly share: { readonly at: string; readonly below: string }; readonly name: string }
+) & {
   readonly path: string;
   readonly mode: number;
   readonly uid: number;

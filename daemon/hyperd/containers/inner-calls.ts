@@ -75,6 +75,7 @@ export async function createContainer(
   const pod = {
     files: [],
     volumes: volumes.map((name) => ({ name, source: sources[name] ?? "" })),
+    shares: row.spec.shares ?? [],
     tty: false,
   };
   const planned = inner.plan([asked], pod, row.id, () => "container");

@@ -2,6 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { invalid } from "../../../api/fields.ts";
+import type { ShareSpec } from "../../../api/pod-spec.ts";
 import { signalFromText } from "../../../api/validate/process.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
@@ -21,6 +22,8 @@ const most = { files: 256, fileBytes: 512 * 1024 } as const;
 export interface InnerPod {
   readonly files: readonly UserFile[];
   readonly volumes: readonly Pick<UserVolume, "name" | "source">[];
+  /** The volumes' sources that its machine shares. */
+  readonly shares: readonly Pick<ShareSpec, "hostPath" | "path">[];
   readonly tty: boolean;
 }
 
@@ -93,6 +96,10 @@ export function guestMountsOf(
   );
   const own = again.flatMap((mount): GuestMount[] => {
     if ("source" in mount) return [];
+    if ("share" in mount) {
+      const { path, share, readOnly, mode, uid, gid } = mount;
+      return [{ path, share, readOnly, mode, uid, gid }];
+    }
     if (!("base64" in mount)) return [mount];
     const { base64, ...rest } = mount;
     return [{ ...rest, data: Buffer.from(base64, "base64") }];
@@ -116,15 +123,17 @@ export const volumesOf = (
   again.flatMap((mount) =>
     "source" in mount
       ? [{ name: mount.name, path: mount.path, readOnly: true }]
-      : "volume" in mount
-        ? [
-            {
-              name: names.find((name) => hashOf(name) === mount.volume) ?? "",
-              path: mount.path,
-              readOnly: mount.readOnly,
-            },
-          ]
-        : [],
+      : "share" in mount
+        ? [{ name: mount.name, path: mount.path, readOnly: mount.readOnly }]
+        : "volume" in mount
+          ? [
+              {
+                name: names.find((name) => hashOf(name) === mount.volume) ?? "",
+                path: mount.path,
+                readOnly: mount.readOnly,
+              },
+            ]
+          : [],
   );
 
 function groupOf(group: string, field: string): bigint {
@@ -148,11 +157,25 @@ function mountsOf(container: UserContainer, pod: InnerPod, field: string): Store
     const { source } = detail ?? pod.volumes.find((each) => each.name === name) ?? {};
     if (source === undefined)
       throw invalid(`${where}.volume`, `The pod has no volume "${printable(name)}"`, "Add it");
+    const shared = pod.shares.find(({ hostPath }) => hostPath === source);
+    if (shared !== undefined && detail === undefined)
+      return {
+        share: { at: shared.path, below: "" },
+        name,
+        path: pathOf(path, `${where}.path`),
+        readOnly: readonly,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+      };
     if (source !== "" && !readonly)
       throw new PodnetError(
         "UNSUPPORTED",
         `What a container writes to "${printable(source)}" would not reach the host`,
-        { field: `${where}.readOnly`, hint: "Set readOnly: the container gets a copy" },
+        {
+          field: `${where}.readOnly`,
+          hint: "Set readOnly for a copy, or have a container of the pod's create write to the volume",
+        },
       );
     if (source !== "") return { source, name, path: pathOf(path, `${where}.path`) };
     return {

@@ -17,6 +17,7 @@ import { mainOf } from "./main-of.ts";
 import { publishedOf } from "./port-mappings.ts";
 import { refuseUnsupported } from "./refusals.ts";
 import type { UserContainer, UserInterface, UserPod } from "./user-pod.ts";
+import { writtenSources } from "./written-sources.ts";
 
 /** A network of podnet's, and the bridge that hyperd's callers know it by. */
 interface NamedNetwork {
@@ -55,6 +56,7 @@ export function podRequest(
     interfaces: pod.interfaces.map((each, i) => interfaceOf(each, networks, `interfaces[${i}]`)),
     ...dnsOf(pod),
     ports,
+    shares: [...writtenSources(pod)],
     ...(whiteLists === undefined
       ? {}
       : { policy: whiteListRules(whiteLists, ports.map(insideOf)) as JsonObject }),

@@ -285,11 +285,15 @@ test("a container writes to what its sandbox's annotation names, and gets that l
   const data = mkdtempSync(join(tmpdir(), "podnet-written-"));
   mkdirSync(join(data, "part"));
   chownSync(data, 4321, 4321);
+  // A server that begins to listen meanwhile sets another mask for this process.
+  chmodSync(data, 0o700);
   symlinkSync("/etc", join(data, "out"));
   const annotations = { "podnet/writable-paths": data };
   await using it = await started({ annotations }, ({ node }) => {
     Object.assign(node.config, { writableSharePaths: [data] });
     Object.assign(node.host, { confinement, epoch: "one" });
+    const { kernel, initrd } = node.config.image;
+    for (const file of [kernel, initrd]) if (file !== undefined) chmodSync(file, 0o644);
   });
   const { cri, node } = it.rig;
   const { shares } = node.pods.find(it.podSandboxId).plan.vm;

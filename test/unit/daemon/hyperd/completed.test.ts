@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "ava";
@@ -13,6 +13,7 @@ import { readPolicy } from "../../../../policy/read-policy.ts";
 import { until } from "../../../lab/until.ts";
 import { freePort } from "../../api/fixtures/free-port.ts";
 import { configuration } from "../fixtures/node.ts";
+import { confinement } from "../fixtures/confinement.ts";
 import { type HyperRig, podOne, startHyperd, storeImage } from "./rig.ts";
 
 // What hyperd's callers had and podnet's first answer to them lacked. Requests are those that
@@ -275,6 +276,41 @@ test("changes of mappings at once leave the rules of all of them", async (t) => 
   await rig.call("DELETE", "/pod?podId=pod-one");
 });
 
+test("a volume that a container writes to is its host's, live, where the configuration allows it", async (t) => {
+  const data = mkdtempSync(join(tmpdir(), "podnet-written-"));
+  chownSync(data, 4321, 4321);
+  // A server that begins to listen meanwhile sets another mask for this process.
+  chmodSync(data, 0o700);
+  await using rig = await startHyperd({ ...configuration({}), writableSharePaths: [data] });
+  Object.assign(rig.node.host, { confinement, epoch: "one" });
+  const { kernel, initrd } = rig.node.config.image;
+  for (const file of [kernel, initrd]) if (file !== undefined) chmodSync(file, 0o644);
+  storeImage(rig);
+  const pod = (source: string) =>
+    two({
+      volumes: [{ name: "v", source, format: "vfs" }],
+      containers: [
+        { name: "web", image, volumes: [{ path: "/data", volume: "v" }] },
+        { name: "log", image, volumes: [{ path: "/read", volume: "v", readOnly: true }] },
+      ],
+    });
+  for (const source of [join(data, ".."), "/etc"]) {
+    const { body } = await rig.send("POST", "/pod/create", pod(source));
+    t.regex(body, /No pod may write|is not the path/);
+    t.deepEqual(rig.node.pods.list(), []);
+  }
+  const made = await rig.send("POST", "/pod/create", pod(data));
+  t.is(made.status, 201, made.body);
+  const [row] = rig.node.pods.list();
+  t.like(row?.plan.vm.shares?.[0], { path: data, at: "/run/podnet-shares/0", writable: true });
+  const share = { at: "/run/podnet-shares/0", below: "" };
+  const { volumes: laid } = rig.node.containers;
+  t.like(laid.get("/data"), { share, readOnly: false });
+  t.like(laid.get("/read"), { share, readOnly: true });
+  const info = (await rig.call("GET", "/pod/info?podName=pod-one")).body;
+  t.regex(info, /"name":"v","mountPath":"\/data"/);
+});
+
 test("a volume's source is copied read-only where the configuration allows it, each time anew", async (t) => {
   const top = mkdtempSync(join(tmpdir(), "podnet-sources-"));
   mkdirSync(join(top, "allowed/conf/deep"), { recursive: true });
@@ -301,7 +337,7 @@ test("a volume's source is copied read-only where the configuration allows it, e
     [join(top, "allowed/../secret"), forbidden, true],
     [join(top, "allowed/none"), /There is no/, true],
     ["allowed/conf", /There is no/, true],
-    [join(top, "allowed/conf"), /would not reach the host/, false],
+    [join(top, "allowed/conf"), /shared with confined machines/, false],
   ] as const) {
     const { status, body } = await rig.send("POST", "/pod/create", pod(source, readOnly));
     t.is(status, sentence === forbidden ? 403 : 500, source);

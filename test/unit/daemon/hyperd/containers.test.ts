@@ -354,7 +354,9 @@ test("images are listed, pulled and removed in podnet's own store", async (t) =>
   const elsewhere = '{"username":"a","password":"b","serveraddress":"other.example.org"}';
   t.is((await withAuth(elsewhere)).status, 200);
   t.is(rig.credentials.at(-1), undefined);
-  t.regex((await withAuth('{"identitytoken":"x"}')).body, /^podnet takes users with passwords/);
+  await withAuth('{"username":"a","identitytoken":"x"}');
+  t.deepEqual(rig.credentials.at(-1), { identityToken: "x" });
+  t.regex((await withAuth('{"identitytoken":"x y"}')).body, /^The token is none/);
   t.regex((await withAuth('{"username":"a"}')).body, /^The credential has no user or no password/);
   t.regex((await withAuth('{"username":7}')).body, /^"username" of the credentials is no text/);
   const unreadable = await withAuth("hunter2");

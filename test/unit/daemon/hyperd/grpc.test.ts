@@ -275,9 +275,9 @@ test("what podnet cannot honour is refused by gRPC with a sentence, unknown fiel
   t.regex(String(image), /There is no image/);
   await t.throwsAsync(
     async () => {
-      for await (const _each of api.imagePull({ image: "a", auth: { registrytoken: "b" } }));
+      for await (const _each of api.imagePull({ image: "a", auth: { registrytoken: "b c" } }));
     },
-    { code: Code.Unimplemented },
+    { code: Code.InvalidArgument },
   );
   await t.throwsAsync(
     async () => {
