@@ -49,6 +49,7 @@ const options: Readonly<Record<string, string>> = {
   "--no-trunc": "-o wide",
   "--subnet": "--cidr",
   "--yaml": "-o yaml",
+  "-v": "-V",
 };
 const parts = /^--(network|bridge|address|mac|mtu|gateway|metric|name|tap|vlan)$/;
 
@@ -113,7 +114,7 @@ export function withHint(text: string, typing: Command | undefined): string {
   if (isInterface && parts.test(word))
     return `${first}\n(Write it as a part of the interface: ${word.slice(2)}=…)\n`;
   const instead = Object.hasOwn(options, word) ? (options[word] ?? "") : "";
-  const flag = /^--?[a-z]+/.exec(instead)?.[0] ?? "";
+  const flag = /^--?[a-z]+/i.exec(instead)?.[0] ?? "";
   const has = typing?.options.some(({ long, short }) => [long, short].includes(flag)) === true;
   return has ? `${first}\n(Write ${instead})\n` : text;
 }

@@ -101,13 +101,16 @@ export function parseSignal(text: string): number {
   );
 }
 
-/** `KEY=VALUE` pairs. */
-export function parsePairs(flag: string, texts: readonly string[]): Record<string, string> {
+/** `KEY=VALUE` pairs of a flag, or of what is called a field. */
+export function parsePairs(field: string, texts: readonly string[]): Record<string, string> {
   // (An assignment to an object's "__proto__" would be lost.)
   return Object.fromEntries(
     texts.map((text) => {
       const equals = text.indexOf("=");
-      if (equals < 1) throw usage(`${flag} "${printable(text)}" has no value`, "Write KEY=VALUE");
+      if (equals < 1) {
+        const what = equals === 0 ? "key" : "value";
+        throw usage(`"${printable(text)}" has no ${what}`, "Write KEY=VALUE", field);
+      }
       return [text.slice(0, equals), text.slice(equals + 1)];
     }),
   );

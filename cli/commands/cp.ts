@@ -83,7 +83,8 @@ export function addCopy(program: Command, context: Context): void {
             "Both are in pods",
             "Pipe one into the other: podnet cp A:PATH - | podnet cp - B:DIRECTORY",
           );
-        } else throw usage("Neither is in a pod", "Write one of them as POD:PATH");
+        } else
+          throw usage("Neither is in a pod", "Write one of them as POD:PATH, such as web:/tmp");
       });
     });
 }

@@ -63,7 +63,8 @@ export function landingOf(source: Source, target: Target): Landing {
     }
     case "absent":
       if (target.parent !== "directory") {
-        throw refused(`"${above.directory}" is no directory`, "Make it first");
+        const what = target.parent === "absent" ? "is not there" : "is no directory";
+        throw refused(`"${above.directory}" ${what}`, "Make it first");
       }
       if (ends && !source.isDirectory) {
         throw refused(`"${target.path}" is not there`, "Make it first, or leave out the slash");

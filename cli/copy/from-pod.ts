@@ -46,7 +46,8 @@ export async function copyFromPod(guest: Guest, wanted: FromPod): Promise<void> 
   const bounded = withLimit(wanted.limit);
   const there = await lookInGuest(guest, source, "/");
   const found = followLinks ? there.leadsTo : there.itself;
-  if (found === "absent" || (followLinks && found === "link")) throw nothingThere(source);
+  if (found === "absent" || (followLinks && found === "link"))
+    throw nothingThere(source, "in the pod");
   if (typeof target !== "string") {
     if (!there.hasTar) throw withoutTar("an archive");
     return mustRun(guest, {

@@ -191,5 +191,5 @@ export const withoutTar = (what: string): PodnetError =>
     hint: "Put tar into the image (busybox has one), or copy single files",
   });
 
-export const nothingThere = (path: string): PodnetError =>
-  usage(`"${path}" is not there`, "Name a file or a directory", "source");
+export const nothingThere = (path: string, where: "on this host" | "in the pod"): PodnetError =>
+  usage(`"${path}" is not there ${where}`, "Name a file or a directory", "source");

@@ -52,7 +52,8 @@ function statOf(source: string, followLinks: boolean): Stats {
   try {
     return followLinks ? statSync(source) : lstatSync(source);
   } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code === "ENOENT") throw nothingThere(source);
+    if ((thrown as NodeJS.ErrnoException).code === "ENOENT")
+      throw nothingThere(source, "on this host");
     throw thrown;
   }
 }

@@ -110,14 +110,24 @@ async function forwardingChecks(host: Host): Promise<Finding[]> {
 /** Controllers that limit VMs. */
 const controllers = ["cpu", "memory", "pids"];
 
+/** Of version 1 each controller is an option of a mount. */
+function version1Check(mounts: string): Finding {
+  const has = mounts
+    .split("\n")
+    .map((line) => line.split(" "))
+    .flatMap(([, , kind, options = ""]) => (kind === "cgroup" ? options.split(",") : []));
+  return ["memory", "pids"].every((each) => has.includes(each))
+    ? ok("cgroup", "Version 1, with memory and pids")
+    : warning(
+        "cgroup",
+        "Neither version 2 at /sys/fs/cgroup nor version 1 is mounted here: podnetd cannot confine VMs",
+        "Look from outside of `ip netns exec`, which hides them; else boot with systemd.unified_cgroup_hierarchy=1",
+      );
+}
+
 async function cgroupCheck(host: Host): Promise<Finding> {
   const text = await host.read("/sys/fs/cgroup/cgroup.controllers");
-  if (text === null)
-    return warning(
-      "cgroup",
-      "Version 2 is not mounted at /sys/fs/cgroup: memory and processes of VMs have no limits",
-      "Boot with systemd.unified_cgroup_hierarchy=1",
-    );
+  if (text === null) return version1Check((await host.read("/proc/self/mounts")) ?? "");
   const has = text.trim().split(/\s+/);
   const missing = controllers.filter((each) => !has.includes(each));
   return missing.length === 0

@@ -14,6 +14,7 @@ export type Typed =
 export const otherNames: Readonly<Record<string, readonly string[]>> = {
   address: ["destination"],
   args: ["program", "command"],
+  condition: ["for"],
   document: ["file"],
   exec_id: ["id"],
   guest_name: ["interface", "name"],

@@ -314,7 +314,9 @@ class OpenQemuDriver implements QemuDriver {
         `QEMU ended at its start with ${how}: ${lastLine(said)}`,
         {
           step: "vm.start",
-          hint: "See what QEMU said, and run the command of `podnet create --plan` by hand",
+          hint: said.includes("Cannot allocate memory")
+            ? "The host has no room for this machine: give it less memory, or stop other pods"
+            : "See what QEMU said, and run the command of `podnet create --plan` by hand",
           details: { how, stderr: said },
           cause: error,
         },

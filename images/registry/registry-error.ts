@@ -14,7 +14,7 @@ export function unreachable(host: string, cause: unknown): PodnetError {
     {
       hint: tlsCodes.test(code)
         ? "Set images.ca to the certificate of its authority, or name it in images.insecure if it has no TLS"
-        : "See whether the host is right, and can be reached from here",
+        : "See whether the host is right, and can be reached from here; podnet image list has what is here",
       details: { registry: host, reason: why },
       cause,
     },

@@ -107,10 +107,10 @@ test.serial("single files, contents, links followed; what goes nowhere is refuse
     const { code: exitCode, err: stderr } = await tryCp(...args);
     t.deepEqual([exitCode, wanted.test(stderr)], [code, true], `${args.join(" ")}: ${stderr}`);
   };
-  await refused(/"\/none" is not there/, 2, "web:/none", here);
-  await refused(/not there/, 2, path.join(here, "none"), "web:/tmp");
+  await refused(/"\/none" is not there in the pod/, 2, "web:/none", here);
+  await refused(/none" is not there on this host/, 2, path.join(here, "none"), "web:/tmp");
   await refused(/is no directory/, 2, top, "web:/tmp/renamed");
-  await refused(/is no directory/, 2, top, "web:/none/below");
+  await refused(/"\/none" is not there/, 2, top, "web:/none/below");
   await refused(/is not there/, 2, path.join(top, "d/run"), "web:/tmp/none/");
   await refused(/Both are in pods/, 2, "web:/tmp", "web:/run");
   await refused(/Neither is in a pod/, 2, top, here);

@@ -19,7 +19,7 @@ export function addLabel(program: Command, context: Context): void {
       const isRemoval = (each: string): boolean => !each.includes("=") && each.endsWith("-");
       const remove = changes.filter(isRemoval).map((each) => each.slice(0, -1));
       const pairs = changes.filter((each) => !isRemoval(each));
-      const set = parsePairs("label", pairs);
+      const set = parsePairs("set", pairs);
       return askForPod(context, options, (pods, signal) =>
         pods.label({ idOrName, set, remove }, { signal }),
       );

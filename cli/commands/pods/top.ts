@@ -21,17 +21,21 @@ Examples:
 
 export function addTop(program: Command, context: Context): void {
   addOutput(program.command("top").description("show which pods are busy, until interrupted"))
+    .argument("[pod]", "name or id; default all pods")
     .option("--once", "print once, and end", false)
     .option("--every <duration>", "between two of these", "1s")
     .addHelpText("after", more)
-    .action(async ({ once, every, output, ...options }: Options) => {
+    .action(async (pod: string | undefined, { once, every, output, ...options }: Options) => {
       const { io } = context;
       const everyMs = parseDuration("--every", every);
       await withPodnet(context, options, async (podnet, signal) => {
         const write = (text: string): void => void io.stdout.write(text);
         const draw = once ? write : redrawing(io.stdout);
         let hasRates = false;
-        for await (const answer of podnet.pods.stats({ everyMs }, { signal })) {
+        for await (const answer of podnet.pods.stats(
+          { idOrName: pod ?? "", everyMs },
+          { signal },
+        )) {
           // The first answer has no rates.
           if (hasRates || !once) {
             if (output === "table") draw(topTable(answer));

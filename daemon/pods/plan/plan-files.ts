@@ -18,7 +18,7 @@ export function refuseFile(
       field,
       hint: byDefault
         ? "Build the default image (scripts/build-image) or set image.kernel and image.initrd"
-        : "Give the absolute path of a file on the host",
+        : "Give the absolute path of a file on podnetd's host",
       details: { path },
     });
   }

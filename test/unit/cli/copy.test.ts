@@ -55,7 +55,7 @@ test("where a copy lands: docker cp's rules", (t) => {
   t.is(land("a/f", false, "/dst", "file", d), "/ dst");
   t.is(land("a/f", false, "/dst/", "file", d), '"/dst/" is no directory');
   t.is(land("a/f", false, "/dst", d, d), "/dst f");
-  t.is(land("a/f", false, "/no/dst", "absent", "absent"), '"/no" is no directory');
+  t.is(land("a/f", false, "/no/dst", "absent", "absent"), '"/no" is not there');
   t.is(land("a/d", true, "/dst", "absent", d), "/ dst");
   t.is(land("a/d/", true, "/dst/", "absent", d), "/ dst");
   t.is(land("a/d/.", true, "/dst", "absent", d), "/ dst");

@@ -73,6 +73,14 @@ test("a healthy host has no trouble, and each check says what it saw", async (t)
   for (const { message, hint } of findings) t.deepEqual([message === "", hint], [false, ""]);
 });
 
+test("control groups of version 1 limit VMs, too", async (t) => {
+  const version1 = {
+    'read ["/sys/fs/cgroup/cgroup.controllers"]': null,
+    'read ["/proc/self/mounts"]': "cgroup /a cgroup rw,memory 0 0\ncgroup /b cgroup rw,pids 0 0\n",
+  };
+  t.deepEqual(await troubles(version1), []);
+});
+
 const legacyNames = 'read ["/proc/net/ip_tables_names"]';
 const docker = `table ip filter {
 	chain FORWARD {
@@ -118,6 +126,17 @@ for (const [what, changes, name, status, said] of [
     "kernel modules",
     "failed",
     /lacks bridge/,
+  ],
+  [
+    "no control groups to be seen",
+    {
+      'read ["/sys/fs/cgroup/cgroup.controllers"]': null,
+      'read ["/proc/self/mounts"]':
+        "cgroup /a cgroup rw,memory 0 0\ntmpfs /pids tmpfs rw,pids 0 0\n",
+    },
+    "cgroup",
+    "warning",
+    /^Neither version 2 .* cannot confine VMs$/,
   ],
   [
     "strict rp_filter",
@@ -246,13 +265,6 @@ for (const [what, changes, name, status, said] of [
     "configuration",
     "failed",
     /podnetd: mtu is bad$/,
-  ],
-  [
-    "cgroup of version 1",
-    { 'read ["/sys/fs/cgroup/cgroup.controllers"]': null },
-    "cgroup",
-    "warning",
-    /Version 2 is not mounted/,
   ],
 ] as const satisfies readonly (readonly [string, Answers, string, string, RegExp])[]) {
   test(`the doctor finds ${what}, and nothing else`, async (t) => {

@@ -17,6 +17,12 @@ test("top --once prints one table with rates, the busiest pod first", async (t) 
   t.deepEqual(rest, []);
 });
 
+test("top of one pod shows that pod", async (t) => {
+  const { out } = await podnet(["top", "web", "--once"], here);
+  t.regex(out, /^web /m);
+  t.notRegex(out, /^off/m);
+});
+
 test("top repeats, and its JSON is that of stats", async (t) => {
   const { out } = await podnet(["top"], here);
   t.is([...out.matchAll(/^POD /gm)].length, 2);
