@@ -219,6 +219,7 @@ export const stages: readonly Stage[] = [
       shares: 50,
       "debian-agent": 43,
       installed: 110,
+      "installed-unit": 200,
       "client-package": 25,
       page: 25,
       "image-pool": 25,

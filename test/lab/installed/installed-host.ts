@@ -79,9 +79,8 @@ export async function openInstalledHost(): Promise<InstalledHost> {
     await exec("unshare", ["--mount", starter, directory, name]);
   });
   const pid = await firstProcess(system);
-  const root = path.join(directory, "root");
   const words = ["-t", `${pid}`, "-m", "-p", "-n", "-u", "-i", "-C", "--"];
-  const inside = ["chroot", root, "env", "-i", `PATH=${searchPath}`, "HOME=/root", "sh", "-ec"];
+  const inside = ["env", "-i", `PATH=${searchPath}`, "HOME=/root", "sh", "-ec"];
   const attempt: InstalledHost["attempt"] = (command) =>
     new Promise((resolve) => {
       execFile(
