@@ -3,8 +3,8 @@ import { printable } from "../../core/names.ts";
 import { memoryBlockMib, type VmPlan, type VmSize, sizeOf } from "../../hypervisor/driver.ts";
 
 /** Annotations that say how large a sandbox's machine may become while it runs. */
-export const mostVcpu = "podnet/max-vcpu";
-export const mostMemory = "podnet/max-memory-mib";
+const mostVcpu = "podnet/max-vcpu";
+const mostMemory = "podnet/max-memory-mib";
 
 /** The room of a sandbox's machine. Throws `INVALID_ARGUMENT`. */
 export function mostOf(annotations: Readonly<Record<string, string>>): {

@@ -75,7 +75,9 @@ test.serial.before(async () => {
   lab = await openLab("docs-");
   await serveInternet(lab);
   // Pods are clones: the boot of each would take most of the time.
-  const config = `factory = "template"\n[dns]\nupstreams = ["${labAddresses.internet}"]\n`;
+  const access = `[access]\nwritable_share_paths = ["/tmp/pods"]\n`;
+  const dns = `[dns]\nupstreams = ["${labAddresses.internet}"]\n`;
+  const config = `factory = "template"\n${access}${dns}`;
   podnetd = await startPodnetd({ machine: lab.host, directory, config });
 });
 test.serial.after.always(async () => {
