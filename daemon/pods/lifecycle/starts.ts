@@ -1,5 +1,4 @@
 import type { CreateSpec } from "../../../api/validate/validate.ts";
-import { guard } from "../../../core/guard.ts";
 import type { PodnetError } from "../../../core/errors.ts";
 import type { PodId } from "../../../core/names.ts";
 import { Slots } from "../../../core/slots.ts";
@@ -289,8 +288,6 @@ export class Starts {
       { pod_id: plan.podId, err: result.error, duration_ms: elapsed() },
       "Pod failed to start",
     );
-    // Its step may not have come to that.
-    if (how.machine !== undefined) await guard("pool", async () => unmark(plan.vm));
     this.#parts.supervision.writeDown(plan, () => {
       if (result.kind === "undone" && !how.keep)
         records.forget(plan, result.error, { interrupted: this.#parts.ending() });
@@ -299,7 +296,18 @@ export class Starts {
         records.processes.gone(plan);
       }
     });
+    // Its step may not have come to that.
+    if (how.machine !== undefined) this.#unmark(plan);
     throw result.error;
+  }
+
+  /** The machine of a failed create waits no more. What is left, the next podnetd removes. */
+  #unmark({ podId, vm }: PodPlan): void {
+    try {
+      unmark(vm);
+    } catch (err) {
+      this.#parts.log.warn({ pod_id: podId, err }, "Failed to remove the marker of a machine");
+    }
   }
 
   /** Whether any pod is brought up now. */
