@@ -23,7 +23,8 @@ import type { VmSize } from "../../hypervisor/driver.ts";
 import { mostOf } from "./sandbox-size.ts";
 import { refuseLabels, refuseUsers } from "./refusals.ts";
 import { sysctlsOf } from "./sysctls.ts";
-import { writableShares } from "./writable-paths.ts";
+import { writableShares } from "../pods/plan/writable-shares.ts";
+import { writablePathsOf } from "./writable-paths.ts";
 
 /** The runtime handlers that mean podnet; a RuntimeClass names one. */
 export const handlers = ["", "podnet"] as const;
@@ -81,7 +82,7 @@ export function sandboxSpec(
         hostname: config.hostname,
         labels: podLabels(config.labels),
         resources: { ...resourcesOf(config.linux?.resources), ...mostOf(config.annotations) },
-        shares: writableShares(config.annotations),
+        shares: [...writableShares(writablePathsOf(config.annotations))],
         ...dnsOf(config),
         // Port 0 of the host means that the port is not published.
         ports: config.portMappings.filter(({ hostPort }) => hostPort !== 0).map(portOf),

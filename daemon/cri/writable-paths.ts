@@ -6,11 +6,8 @@ import { PodnetError } from "../../core/errors.ts";
  */
 export const writablePaths = "podnet/writable-paths";
 
-/** Where a machine has what it shares; each container has the parts that it mounts. */
-const sharesAt = "/run/podnet-shares";
-
-/** The shares of a sandbox's machine. Throws `INVALID_ARGUMENT`. */
-export function writableShares(annotations: Readonly<Record<string, string>>) {
+/** The directories that a sandbox's annotations name. Throws `INVALID_ARGUMENT`. */
+export function writablePathsOf(annotations: Readonly<Record<string, string>>): readonly string[] {
   const text = annotations[writablePaths];
   if (text === undefined) return [];
   const paths = text.split(",").map((each) => each.trim());
@@ -19,5 +16,5 @@ export function writableShares(annotations: Readonly<Record<string, string>>) {
       field: `config.annotations["${writablePaths}"]`,
       hint: "Separate absolute paths by commas: /srv/one,/srv/two",
     });
-  return paths.map((hostPath, i) => ({ hostPath, path: `${sharesAt}/${i}`, writable: true }));
+  return paths;
 }

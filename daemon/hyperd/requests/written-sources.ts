@@ -1,8 +1,6 @@
 import type { ShareSpec } from "../../../api/pod-spec.ts";
+import { writableShares } from "../../pods/plan/writable-shares.ts";
 import type { UserPod } from "./user-pod.ts";
-
-/** Where a machine has the directories of its host that its containers write to. */
-const sharesAt = "/run/podnet-shares";
 
 /** The shares of a pod: the sources of those of its volumes that a container may write to. */
 export function writtenSources({
@@ -19,9 +17,5 @@ export function writtenSources({
   const sources = volumes.flatMap(({ name, source }) =>
     source !== "" && written.has(name) ? [source] : [],
   );
-  return [...new Set(sources)].map((hostPath, i) => ({
-    hostPath,
-    path: `${sharesAt}/${i}`,
-    writable: true,
-  }));
+  return writableShares([...new Set(sources)]);
 }

@@ -1,6 +1,7 @@
 import type { Fault } from "../fault.ts";
 
 const calls = "test/unit/daemon/cri/containers.test.ts";
+const refused = "test/unit/daemon/cri/container-spec.test.ts";
 const refusals = "what a machine's container cannot be is refused by name, and nothing is made";
 const astray = "a sandbox whose log directory is not where logs are has no containers with a log";
 
@@ -20,7 +21,7 @@ export const sandboxContainerFaults: readonly Fault[] = [
     file: "daemon/cri/containers/container-log.ts",
     find: "if (isWithin(file, normalize(directory))) return file;",
     put: "if (file !== directory) return file;",
-    noticedBy: { file: calls, title: refusals },
+    noticedBy: { file: refused, title: refusals },
   },
   {
     kind: "bound",
@@ -28,7 +29,7 @@ export const sandboxContainerFaults: readonly Fault[] = [
     file: "daemon/cri/containers/guest-mounts.ts",
     find: "if (within.some((directory) => isIn(source, directory))) return source;",
     put: "if (within.length > 0) return source;",
-    noticedBy: { file: calls, title: refusals },
+    noticedBy: { file: refused, title: refusals },
   },
   {
     kind: "undo",
