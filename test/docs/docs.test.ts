@@ -1,5 +1,15 @@
 import { execFile } from "node:child_process";
-import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import test from "ava";
@@ -70,6 +80,10 @@ test("every link between pages leads somewhere", (t) => {
 let lab: Awaited<ReturnType<typeof openLab>> | undefined;
 let podnetd: Awaited<ReturnType<typeof startPodnetd>> | undefined;
 const directory = mkdtempSync("/tmp/podnet-docs-");
+/** What stands for a reader's checkout: files that commands leave there are not in this one. */
+const checkout = path.join(directory, "checkout");
+mkdirSync(checkout);
+for (const name of readdirSync(top)) symlinkSync(path.join(top, name), path.join(checkout, name));
 const served = new AsyncDisposableStack();
 test.serial.before(async () => {
   lab = await openLab("docs-");
@@ -107,7 +121,7 @@ function inLab(script: string) {
     PODNET_SOCKET: podnetd?.socket,
   };
   const shell = ["netns", "exec", lab?.host.name ?? "", "sh", "-euxc", script];
-  return promisify(execFile)("ip", shell, { cwd: top, env });
+  return promisify(execFile)("ip", shell, { cwd: checkout, env });
 }
 
 const labBlocks = Map.groupBy(
