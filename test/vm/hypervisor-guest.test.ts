@@ -2,7 +2,6 @@ import test from "ava";
 import { leastMemoryMib } from "../../hypervisor/argv/preflight.ts";
 import { QmpClient } from "../../hypervisor/qmp/client.ts";
 import { ownNetns } from "../lab/netns.ts";
-import { until } from "../lab/until.ts";
 import { debianGuest, never, nicPlan, plugTap, rig, type Vm } from "./hypervisor-rig.ts";
 
 test.before(async () => await ownNetns());
@@ -31,21 +30,18 @@ test.serial("24 NICs at once, plugged and unplugged", async (t) => {
   await using it = await rig(debianGuest);
   const running = await it.start();
   await booted(running);
-  const { vm, events } = running;
+  const { vm } = running;
   const slots = Array.from({ length: 24 }, (_, n) => n + 1);
   await Promise.all(slots.map((slot) => plugTap(vm, nicPlan(slot))));
   t.is((await vm.nics(never)).length, 24);
   const outcomes = await Promise.all(slots.map((slot) => vm.unplug(nicPlan(slot), never)));
-  // A guest on a busy host may not even have begun within the time for the first one.
-  const late = outcomes.filter((outcome) => outcome === "pending").length;
-  const removed = () => events.seen.filter(({ kind }) => kind === "nic-removed").length;
-  await until("the guest to let go", () => Promise.resolve(removed() === late));
+  t.deepEqual(new Set(outcomes), new Set(["unplugged"]));
   t.deepEqual(await vm.nics(never), []);
   await vm.stop({ graceMs: 0 });
 });
 
 test.serial("unplug while the guest is paused stays pending until it runs again", async (t) => {
-  await using it = await rig(debianGuest, { unplugMs: 300 });
+  await using it = await rig(debianGuest);
   const running = await it.start();
   await booted(running);
   const { vm, events } = running;
@@ -56,11 +52,7 @@ test.serial("unplug while the guest is paused stays pending until it runs again"
   await vm.resume(never);
   t.like(await events.next("nic-removed"), { nicId: "nic1", expected: true });
   await plugTap(vm, nicPlan(1));
-  events.seen.length = 0;
-  // A busy host's guest may take longer than the little time that it has here.
-  if ((await vm.unplug(nicPlan(1), never)) === "pending")
-    t.like(await events.next("nic-removed"), { nicId: "nic1", expected: true });
-  t.deepEqual(await vm.nics(never), []);
+  t.is(await vm.unplug(nicPlan(1), never), "unplugged");
   await vm.stop({ graceMs: 0 });
 });
 
