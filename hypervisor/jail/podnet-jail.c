@@ -79,7 +79,11 @@ static int is_server(void) { return jail.served >= 0; }
 
 /* Paths that a dynamic program of a usual distribution needs, if they exist. */
 static const char *const system_paths[] = {"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache",
-                                           "/usr/share/qemu", "/usr/share/seabios"};
+                                           "/usr/share/qemu", "/usr/share/seabios",
+                                           /* libc's malloc reads these before it asks for huge
+                                            * pages: docs/decisions/0156. */
+                                           "/sys/kernel/mm/transparent_hugepage/enabled",
+                                           "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"};
 static const char *const system_devices[] = {"/dev/null", "/dev/zero", "/dev/urandom"};
 
 static _Noreturn void fail(const char *what, const char *of) {

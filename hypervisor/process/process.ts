@@ -83,6 +83,12 @@ export async function startProcess(
   }
 }
 
+/**
+ * libc's malloc asks the kernel for huge pages, where the host has them by request (`madvise`): a
+ * third fewer page faults until a clone answers. docs/decisions/0156-huge-pages-for-qemus-heap.md.
+ */
+const hugePages = { GLIBC_TUNABLES: "glibc.malloc.hugetlb=1" };
+
 /** Without a jail, sockets and the pid file get the umask's rights; the launcher has its own. */
 async function execute(
   program: string,
@@ -90,7 +96,7 @@ async function execute(
   plan: VmPlan,
   descriptors: readonly number[],
 ): Promise<Spawned> {
-  const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
+  const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C", ...hugePages };
   const umask = plan.jail === undefined ? { umask: 0o077 } : {};
   try {
     return await spawnProcess(program, { args, cwd: plan.runDir, env, descriptors, ...umask });

@@ -98,6 +98,10 @@ test.serial("it sees what it was given, and nothing else", async (t) => {
     "/lib",
     "/lib64",
     "/usr",
+    ...["enabled", "hpage_pmd_size"]
+      .map((name) => `/sys/kernel/mm/transparent_hugepage/${name}`)
+      .filter((path) => existsSync(path))
+      .flatMap(above),
   ];
   t.deepEqual([...seen].toSorted(), [...new Set([...always, ...given])].toSorted());
   // Of processes it sees itself; of /proc nothing that reports the host.

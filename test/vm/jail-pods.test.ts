@@ -47,6 +47,18 @@ const status = (pid: number): string => readFileSync(`/proc/${pid}/status`, "lat
 const field = (pid: number, name: string): string =>
   new RegExp(`^${name}:[ \\t]*(.*)$`, "m").exec(status(pid))?.[1] ?? "";
 
+/** Whether programs here get huge pages that they ask for. */
+const hasHugePages = /\[madvise\]/.test(
+  readFileSync("/sys/kernel/mm/transparent_hugepage/enabled", "latin1"),
+);
+/** What the kernel says of a process's heap; `hg` is a request for huge pages. */
+function heapFlags(pid: number): string[] {
+  const parts = readFileSync(`/proc/${pid}/smaps`, "latin1").split(/\n(?=[0-9a-f]+-[0-9a-f]+ )/);
+  return parts
+    .filter((part) => part.split("\n")[0]?.endsWith("[heap]"))
+    .flatMap((part) => /^VmFlags: (.*)$/m.exec(part)?.[1]?.split(" ") ?? []);
+}
+
 async function stateOf(name: string): Promise<PodState | undefined> {
   const { pod } = await rig.client.pods.get({ idOrName: name });
   return pod?.state;
@@ -69,6 +81,7 @@ test.serial(
     t.is(readFileSync(`/proc/${one.pid}/oom_score_adj`, "latin1").trim(), "500");
     t.is(new Set([one.uid, two.uid, 0]).size, 3);
     for (const { pid, uid } of [one, two]) {
+      t.is(heapFlags(pid).includes("hg"), hasHugePages);
       // The recorded pid is QEMU's, not the launcher's.
       t.true(readlinkSync(`/proc/${pid}/exe`).endsWith("/qemu-system-x86_64"));
       t.deepEqual(new Set(field(pid, "Uid").split("\t")), new Set([`${uid}`]));
@@ -91,7 +104,8 @@ test.serial(
         "bin",
         "home",
         "root",
-        "sys",
+        "sys/class",
+        "sys/kernel/mm/transparent_hugepage/defrag",
         "tmp/podnet",
         "usr/bin/sh",
         "dev/kvm",
