@@ -1,51 +1,54 @@
 import { joinBytes } from "../protocol/bytes.ts";
 import type { ExecEvent } from "./guest.ts";
+import { OutputPiece, pieceBytes } from "./output-memory.ts";
 
 /**
  * Memory that one event costs in addition to its bytes: a guest may send its output byte by byte.
  */
 const eventCost = 128;
-/** Most bytes of output that are joined to one event. */
+/** Most bytes of output that are joined in memory of their own; more gets a piece. */
 const joinedBytes = 4096;
-/**
- * Most bytes of output that leave the queue as one event: each costs its readers more than a copy
- * of that many bytes.
- */
-const pieceBytes = 128 * 1024;
-const costOf = (event: ExecEvent): number =>
-  eventCost + (event.kind === "exit" ? 0 : event.data.length);
+/** Output from this length on gets a piece at once. */
+const largeBytes = 16 * 1024;
+
+type Output = Exclude<ExecEvent, { readonly kind: "exit" }>;
+type Waiting =
+  | Extract<ExecEvent, { readonly kind: "exit" }>
+  | { readonly kind: Output["kind"]; readonly data: Uint8Array }
+  /** Much output, copied into a piece. */
+  | { readonly kind: Output["kind"]; readonly piece: OutputPiece };
+
+const sizeOf = (waiting: Waiting): number => {
+  if (waiting.kind === "exit") return 0;
+  // A piece that is not full takes as much memory.
+  return "piece" in waiting ? pieceBytes : waiting.data.length;
+};
+const costOf = (waiting: Waiting): number => eventCost + sizeOf(waiting);
 
 type End =
   | { readonly kind: "open" }
   | { readonly kind: "ended" }
   | { readonly kind: "failed"; readonly error: Error };
 
-/** Output of one stream that waits in a row; at least one event. */
-function alikeFrom(events: readonly ExecEvent[], from: number): readonly ExecEvent[] {
-  const kind = events[from]?.kind;
-  let length = 0;
-  let to = from;
-  for (let event = events[to]; event?.kind === kind && event !== undefined; event = events[to]) {
-    length += event.kind === "exit" ? 0 : event.data.length;
-    if (to > from && length > pieceBytes) break;
-    to++;
-  }
-  return events.slice(from, to);
+const eventOf = (waiting: Waiting): ExecEvent =>
+  "piece" in waiting ? { kind: waiting.kind, data: waiting.piece.data } : waiting;
+
+/** A copy of output, in a piece where that is worth its memory. */
+function copyOf({ kind, data }: Output, from: number): Waiting {
+  if (data.length < from || data.length > pieceBytes) return { kind, data: data.slice() };
+  const piece = new OutputPiece();
+  piece.add(data);
+  return { kind, piece };
 }
 
-/** One event with all the output of some that are alike. */
-function joined(alike: readonly ExecEvent[]): ExecEvent {
-  const first = alike[0] as ExecEvent;
-  if (first.kind === "exit" || alike.length === 1) return first;
-  const parts = alike.flatMap((event) => (event.kind === "exit" ? [] : [event.data]));
-  return { kind: first.kind, data: joinBytes(parts) };
-}
-
-/** Events of one session between the channel and their single reader. */
+/**
+ * Events of one session between the channel and their single reader. Much output is in pieces,
+ * whose memory a reader may give back: `OutputPiece.of`.
+ */
 export class ExecQueue implements AsyncIterable<ExecEvent> {
   readonly #onTaken: () => void;
   readonly #onLeft: () => void;
-  #events: ExecEvent[] = [];
+  #events: Waiting[] = [];
   #cost = 0;
   #end: End = { kind: "open" };
   #wake: (() => void) | undefined;
@@ -61,27 +64,30 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
     return this.#cost;
   }
 
+  /** The bytes of output are copied. */
   push(event: ExecEvent): void {
     if (this.#end.kind !== "open") return;
-    if (!this.#join(event)) {
-      this.#events.push(event);
-      this.#cost += costOf(event);
-    }
-    if (event.kind === "exit") this.#end = { kind: "ended" };
+    if (event.kind === "exit") {
+      this.#add(event);
+      this.#end = { kind: "ended" };
+    } else if (!this.#join(event)) this.#add(copyOf(event, largeBytes));
     this.#wake?.();
   }
 
-  /**
-   * Puts little output behind the little that is last in the queue: a frame each would cost its
-   * readers more than its bytes.
-   */
-  #join(event: ExecEvent): boolean {
+  #add(waiting: Waiting): void {
+    this.#events.push(waiting);
+    this.#cost += costOf(waiting);
+  }
+
+  /** Puts output behind what is last in the queue: a message each would cost its readers more. */
+  #join({ kind, data }: Output): boolean {
     const last = this.#events.at(-1);
-    if (last === undefined || last.kind === "exit" || last.kind !== event.kind) return false;
-    if (last.data.length + event.data.length > joinedBytes) return false;
-    const data = joinBytes([last.data, event.data]);
-    this.#events[this.#events.length - 1] = { kind: last.kind, data };
-    this.#cost += event.data.length;
+    if (last === undefined || last.kind === "exit" || last.kind !== kind) return false;
+    if ("piece" in last) return last.piece.add(data);
+    if (last.data.length + data.length > pieceBytes) return false;
+    this.#events.pop();
+    this.#cost -= costOf(last);
+    this.#add(copyOf({ kind, data: joinBytes([last.data, data]) }, joinedBytes + 1));
     return true;
   }
 
@@ -95,16 +101,11 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
   async *[Symbol.asyncIterator](): AsyncGenerator<ExecEvent, void, void> {
     try {
       for (;;) {
-        const batch = this.#events;
-        this.#events = [];
-        for (let at = 0; at < batch.length; ) {
-          const alike = alikeFrom(batch, at);
-          at += alike.length;
-          for (const event of alike) this.#cost -= costOf(event);
+        for (let next = this.#events.shift(); next !== undefined; next = this.#events.shift()) {
+          this.#cost -= costOf(next);
           this.#onTaken();
-          yield joined(alike);
+          yield eventOf(next);
         }
-        if (this.#events.length > 0) continue;
         if (this.#end.kind === "failed") throw this.#end.error;
         if (this.#end.kind === "ended") return;
         await new Promise<void>((resolve) => {

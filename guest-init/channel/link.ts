@@ -35,10 +35,12 @@ export async function connectWhenThere(
   }
 }
 
-/** Cuts bytes into frames; `CtlDecoder` and `TtyDecoder` are such. */
+/** Cuts bytes into frames; `CtlDecoder` and `TtyDecoder` are such. Items are valid until `done`. */
 export interface Decoder<Item> {
   readonly pending: boolean;
   cut(bytes: Uint8Array, most: number): { readonly items: Item[]; readonly taken: number };
+  /** The items have been handled. */
+  done(): void;
 }
 
 interface LinkListener<Item> {
@@ -82,10 +84,11 @@ export class Link<Item> {
     this.#connection = connection;
     this.#options = options;
     this.#decoder = options.decoder();
-    const { socket } = connection;
+    const socket = connection.readInto((bytes) => this.#paced.take(bytes));
     // A frame that cannot be handled closes the guest's channel.
     const drop = (): void => this.#lost();
     this.#paced = new PacedSocket(socket, {
+      given: true,
       source: "guest",
       drop,
       work: (bytes, most) => this.#take(bytes, most),
@@ -170,6 +173,7 @@ export class Link<Item> {
       tokens += this.#options.cost(item);
       this.#options.listener.item(item);
     }
+    decoder.done();
     return { bytes: taken, units: items.length, tokens };
   }
 

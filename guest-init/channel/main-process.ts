@@ -162,8 +162,9 @@ export class MainProcess {
     this.#endIfComplete(following);
   }
 
-  #output(following: Following, stderr: boolean, data: Uint8Array): void {
-    if (data.length === 0) return;
+  #output(following: Following, stderr: boolean, borrowed: Uint8Array): void {
+    if (borrowed.length === 0) return;
+    const data = borrowed.slice();
     if (following.at !== undefined) return this.#pass(following, stderr, data);
     following.early.push({ stderr, data });
     this.#tty.hold(this);

@@ -9,7 +9,7 @@ import { Link } from "./link.ts";
 /** Bytes of output in a frame that are worth the handling of one. */
 const smallFrame = 1024;
 
-/** Takes one stream's data; empty at its end. */
+/** Takes one stream's data; empty at its end. It is valid during the call alone. */
 export type StreamSink = (data: Uint8Array) => void;
 
 /** The tty channel: numbered streams, both ways, over one socket. */
@@ -50,7 +50,7 @@ export class Tty {
       name: "tty channel",
       frameMs: options.limits.frameMs,
       time: options.time,
-      // Copies of large frames would be most of the work of passing them on.
+      // Who takes them copies what it keeps.
       decoder: () => new TtyDecoder(ttyLimit.extension, { shares: true }),
       rate: options.limits.ttyRate,
       cost: (item) => this.#costOf(item),

@@ -23,25 +23,26 @@ export interface FrameShape<Item> {
   /** Largest total length accepted. */
   readonly limit: number;
   /**
-   * Large bodies may be parts of what was pushed, which stays as it is then; otherwise all are
-   * copies.
+   * Large bodies are parts of what was pushed, or of memory that is used again: valid until `done`
+   * is called. Otherwise all are copies.
    */
   readonly shares?: boolean;
   /** The item for a thing that was found. */
   readonly itemOf: (found: Assembled) => Item;
 }
 
-/**
- * Bodies from this length on may be shared: what is read at a time is 64 KiB, so that a body holds
- * at most four times its own memory.
- */
+/** Bodies from this length on may be shared. */
 const sharedFrom = 16 * 1024;
+/** Memory of shared bodies that came in parts: its length, and how many are kept for the next. */
+const spareBytes = 32 * 1024;
+const mostSpare = 8;
+const spare: Uint8Array[] = [];
 /** Memory taken on a peer's word alone; beyond it the buffer grows with what really arrives. */
 const firstReserve = 16 * 1024;
 
 /**
  * Cuts a byte stream into frames. The length is checked before anything is reserved for it, and
- * what is reserved never exceeds twice what has arrived (or 16 KiB).
+ * what is reserved never exceeds twice what has arrived, or 16 KiB, and 32 where bodies are shared.
  */
 export class FrameAssembler<Item> {
   readonly #shape: FrameShape<Item>;
@@ -51,6 +52,8 @@ export class FrameAssembler<Item> {
   #bodyFill = 0;
   #bodyLength = 0;
   #skip = 0;
+  /** Memory of bodies that were found and may still be looked at. */
+  #lent: Uint8Array[] = [];
 
   constructor(shape: FrameShape<Item>) {
     this.#shape = shape;
@@ -100,6 +103,12 @@ export class FrameAssembler<Item> {
     return { items, taken: at };
   }
 
+  /** The bodies that were found are not looked at any more. */
+  done(): void {
+    for (const memory of this.#lent) if (spare.length < mostSpare) spare.push(memory);
+    if (this.#lent.length > 0) this.#lent = [];
+  }
+
   #takeHeader(part: Uint8Array, items: Item[]): void {
     this.#header.set(part, this.#headerFill);
     this.#headerFill += part.length;
@@ -118,10 +127,13 @@ export class FrameAssembler<Item> {
   }
 
   #takeBody(part: Uint8Array, items: Item[]): void {
-    const isWhole = this.#bodyFill === 0 && part.length === this.#bodyLength;
-    if (isWhole && this.#shape.shares === true && part.length >= sharedFrom) {
-      this.#body = part;
-      return this.#finish(items);
+    const begins = this.#bodyFill === 0;
+    if (begins && this.#shape.shares === true && this.#bodyLength >= sharedFrom) {
+      if (part.length === this.#bodyLength) {
+        this.#body = part;
+        return this.#finish(items);
+      }
+      if (this.#bodyLength <= spareBytes) this.#body = spare.pop() ?? new Uint8Array(spareBytes);
     }
     const needed = this.#bodyFill + part.length;
     if (needed > this.#body.length) {
@@ -133,7 +145,12 @@ export class FrameAssembler<Item> {
     }
     this.#body.set(part, this.#bodyFill);
     this.#bodyFill = needed;
-    if (needed === this.#bodyLength) this.#finish(items);
+    if (needed < this.#bodyLength) return;
+    if (this.#body.length > needed) {
+      this.#lent.push(this.#body);
+      this.#body = this.#body.subarray(0, needed);
+    }
+    this.#finish(items);
   }
 
   #finish(items: Item[]): void {

@@ -42,6 +42,8 @@ export interface PaceOptions {
   /** Instead of the five seconds. */
   readonly tooFastMs?: number;
   readonly turns?: LoopTurns;
+  /** Its bytes are those that `take` is given, of memory that is used again: see `readInto`. */
+  readonly given?: boolean;
 }
 
 /**
@@ -55,10 +57,14 @@ export class PacedSocket {
   readonly #turns: LoopTurns;
   readonly #user: LoopUser;
   readonly #bucket: TokenBucket | undefined;
+  /** Works off bytes that the socket has read, as far as its budget allows, and keeps the rest. */
+  readonly take: (bytes: Uint8Array) => void;
   #held = false;
   #waits = false;
   #turn = -1;
   #left = 0;
+  /** Bytes that were given and have not been worked off. */
+  #rest: Uint8Array | undefined;
   #timer: NodeJS.Timeout | undefined;
   /**
    * There while the bucket has not been half full since it was empty: who looks at it, and whether
@@ -80,7 +86,8 @@ export class PacedSocket {
       clearTimeout(this.#timer);
       clearInterval(this.#slow?.watcher);
     };
-    socket.on("data", guarded(source, take, drop));
+    this.take = guarded(source, take, drop);
+    if (options.given !== true) socket.on("data", this.take);
     socket.on("close", guarded(source, closed));
   }
 
@@ -97,7 +104,7 @@ export class PacedSocket {
 
   resume(): void {
     this.#held = false;
-    if (!this.#waits) this.#socket.resume();
+    if (!this.#waits) this.#read();
   }
 
   #take(bytes: Uint8Array): void {
@@ -105,27 +112,48 @@ export class PacedSocket {
     while (at < bytes.length && !this.#held && !this.#socket.destroyed) {
       const room = this.#room();
       if (room <= 0) break;
-      const piece = bytes.subarray(at, at + room * bytesAUnit);
-      const worked = this.#options.work(piece, room);
+      // As many bytes as there are: a frame that is cut has to be put together again.
+      const worked = this.#options.work(at === 0 ? bytes : bytes.subarray(at), room);
       at += worked.bytes;
       this.#left -= worked.units + worked.bytes / bytesAUnit;
       this.#bucket?.charge(worked.tokens);
     }
     if (at >= bytes.length || this.#socket.destroyed) return;
-    // Back into the socket's own queue, so that its end comes after its bytes.
+    // Before the socket's end, which is not read before it goes on.
     this.#socket.pause();
-    this.#socket.unshift(bytes.subarray(at));
+    if (this.#options.given === true) this.#rest = bytes.slice(at);
+    else this.#socket.unshift(bytes.subarray(at));
     if (!this.#held) this.#wait();
   }
+
+  /** Goes on with what has been read, then with what comes. */
+  #read(): void {
+    if (this.#rest === undefined) this.#socket.resume();
+    else process.nextTick(this.#takeRest);
+  }
+
+  readonly #takeRest = (): void => {
+    const rest = this.#rest;
+    if (rest === undefined || this.paused || this.#socket.destroyed) return;
+    this.#rest = undefined;
+    this.take(rest);
+    if (this.#rest === undefined && !this.paused) this.#socket.resume();
+  };
 
   /** Units that may be worked off now. */
   #room(): number {
     if (this.#bucket !== undefined && this.#bucket.tokens <= 0) return 0;
     if (this.#turn !== this.#turns.number) {
       this.#turn = this.#turns.number;
-      this.#left = this.#turns.begin() ? mostAPiece : 0;
+      if (this.#turns.begin()) this.#addPiece();
+      else this.#left = Math.min(0, this.#left);
     }
     return Math.ceil(this.#left);
+  }
+
+  /** One more piece; what the last one had too much is taken from it. */
+  #addPiece(): void {
+    this.#left = mostAPiece + Math.min(0, this.#left);
   }
 
   /** Reads on when it is its turn, or when the sender has tokens again. */
@@ -136,7 +164,7 @@ export class PacedSocket {
     if (rate === undefined || missing < 0) {
       this.#turns.next(this.#user, () => {
         this.#turn = this.#turns.number;
-        this.#left = mostAPiece;
+        this.#addPiece();
         this.#goOn();
       });
       return;
@@ -150,7 +178,7 @@ export class PacedSocket {
 
   #goOn(): void {
     this.#waits = false;
-    if (!this.#held && !this.#socket.destroyed) this.#socket.resume();
+    if (!this.#held && !this.#socket.destroyed) this.#read();
   }
 
   /** Looks after a sender that has used up its bucket, until half of it is there again. */

@@ -31,6 +31,11 @@ export interface UnixConnection extends Disposable {
    * begins to read when it is first asked for: listen to its errors then.
    */
   readonly socket: Socket;
+  /**
+   * As `socket`, for who asks first: what comes goes to `take` alone, and is valid during the call
+   * alone. All such sockets read into the same memory.
+   */
+  readInto(take: (bytes: Uint8Array) => void): Socket;
   readonly fd: number;
   /**
    * Writes `line` with a copy of `fd` attached to its first byte, whole and after everything
@@ -101,6 +106,13 @@ function tryConnect(fd: number, path: string, what: string): boolean {
 
 const handingOver = "Handing over a descriptor";
 
+/**
+ * What sockets read into that keep nothing of it: each read into memory of its own would be garbage
+ * of 64 KiB, and V8 collects all of its heap after every few MiB of such.
+ */
+let readMemory: Uint8Array | undefined;
+const readBytes = 64 * 1024;
+
 class OpenConnection implements UnixConnection {
   readonly fd: number;
   #socket: Socket | undefined;
@@ -115,6 +127,18 @@ class OpenConnection implements UnixConnection {
    */
   get socket(): Socket {
     this.#socket ??= new Socket({ fd: this.fd, readable: true, writable: true });
+    return this.#socket;
+  }
+
+  readInto(take: (bytes: Uint8Array) => void): Socket {
+    if (this.#socket !== undefined) throw new Error("The socket is read already");
+    const buffer = (readMemory ??= new Uint8Array(readBytes));
+    const callback = (count: number): boolean => {
+      take(buffer.subarray(0, count));
+      return true;
+    };
+    const onread = { buffer, callback };
+    this.#socket = new Socket({ fd: this.fd, readable: true, writable: true, onread });
     return this.#socket;
   }
 

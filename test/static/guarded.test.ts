@@ -87,6 +87,7 @@ const outside: Readonly<Record<string, readonly [count: number, why: string]>> =
   "linux/ffi/poll.ts: pollFd": [1, "its own head"],
   "linux/nftrace/stream.ts: pollFd": [1, "resolves"],
   "linux/packets/packet-stream.ts: pollFd": [1, "resolves"],
+  "linux/sockets/paced-socket.ts: data": [1, "`take`, which is guarded"],
   "linux/sockets/unix-socket.ts: pollFd": [1, "resolves"],
   "relay/connection.ts: data": [1, "`#onData`, which is guarded"],
   "relay/connection.ts: end": [1, "`#onEnd`, which is guarded"],

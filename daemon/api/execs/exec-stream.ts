@@ -1,4 +1,5 @@
 import { create } from "@bufbuild/protobuf";
+import type { HandlerContext } from "@connectrpc/connect";
 import { assertNever } from "../../../core/brand.ts";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import {
@@ -14,16 +15,18 @@ import {
   validateSize,
 } from "../../../api/validate/exec.ts";
 import type { ExecEvent, ExecSession } from "../../../guest-init/channel/guest.ts";
+import { OutputPiece } from "../../../guest-init/channel/output-memory.ts";
 import type { Begun } from "../../pods/execs/execs.ts";
 import { type LivePod, requireGuest } from "../../pods/lifecycle/live-pod.ts";
 import { guestOf } from "../../pods/guest/guest-of.ts";
 import type { ServiceParts } from "../context.ts";
+import { headOfBytes, ownMessagesKey } from "../http/own-messages.ts";
 
 /** Runs a program in a guest: requests become its input, its output the answers. */
 export async function* streamExec(
   requests: AsyncIterable<ExecRequest>,
   parts: Pick<ServiceParts, "pods">,
-  signal: AbortSignal,
+  { signal, values }: Pick<HandlerContext, "signal" | "values">,
 ): AsyncGenerator<ExecResponse> {
   const incoming = requests[Symbol.asyncIterator]();
   const first = await incoming.next();
@@ -46,7 +49,12 @@ export async function* streamExec(
     });
     // A program may wait in silence for the very input that fails: the failure has to end it.
     pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
-    for await (const event of eventsOf({ exec, session })) yield eventView(event);
+    const own = values.get(ownMessagesKey);
+    for await (const event of eventsOf({ exec, session })) {
+      const piece = event.kind === "exit" ? undefined : OutputPiece.of(event.data);
+      if (event.kind === "exit" || piece === undefined || own === undefined) yield eventView(event);
+      else await own.send(piece.behind(headOf(event)), () => piece.free());
+    }
   } catch (thrown) {
     throw stop.signal.aborted ? stop.signal.reason : thrown;
   } finally {
@@ -122,6 +130,11 @@ async function unlessEnded(reported: Promise<void>): Promise<void> {
     if (!isPodnetError(thrown, "AGENT_REFUSED")) throw thrown;
   }
 }
+
+const { stdout, stderr } = ExecResponseSchema.field;
+
+const headOf = ({ kind, data }: Exclude<ExecEvent, { readonly kind: "exit" }>): Uint8Array =>
+  headOfBytes((kind === "stdout" ? stdout : stderr).number, data.length);
 
 function eventView(event: ExecEvent): ExecResponse {
   switch (event.kind) {

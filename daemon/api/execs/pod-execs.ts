@@ -31,7 +31,7 @@ type Methods = Pick<
 export function podExecs(parts: Pick<ServiceParts, "pods" | "log">): Methods {
   const { pods } = parts;
   return {
-    exec: (requests, { signal }) => streamExec(requests, parts, signal),
+    exec: (requests, context) => streamExec(requests, parts, context),
 
     async startExec({ start }, context) {
       if (start === undefined) {

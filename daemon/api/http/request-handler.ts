@@ -27,6 +27,7 @@ import { answeredKey } from "./answered.ts";
 import { arriving } from "./arriving.ts";
 import { type Caller, callerKey } from "../../listeners/callers.ts";
 import type { HealthAnswer, HealthPage } from "./health-pages.ts";
+import { isBinaryStream, OwnMessages, ownMessagesKey } from "./own-messages.ts";
 import { peerKey } from "../../listeners/peer.ts";
 import type { Request, Response } from "../../listeners/http.ts";
 import { reasonOf } from "../../listeners/refusal-reason.ts";
@@ -188,6 +189,11 @@ async function answer(
       },
     });
     const type = request.headers["content-type"] ?? "";
+    const own =
+      handler.method.methodKind === "bidi_streaming" && isBinaryStream(type)
+        ? new OwnMessages(response)
+        : undefined;
+    context.set(ownMessagesKey, own);
     const answered = await handler({
       ...asked,
       body: checkedBody(body, type, handler.method, { turn: () => caller.turn(closed), refused }),
@@ -200,7 +206,9 @@ async function answer(
       sendText(response, answered.status, Buffer.from(error).toString(), "application/json");
       return;
     }
-    const guarded = unread(endingAfter(answered.body, rest), response, limits.stallMs, () =>
+    const all =
+      answered.body === undefined || own === undefined ? answered.body : own.among(answered.body);
+    const guarded = unread(endingAfter(all, rest), response, limits.stallMs, () =>
       refused("slow_reader"),
     );
     await universalResponseToNodeResponse({ ...answered, body: guarded }, response);

@@ -4,6 +4,8 @@ const sessionFrames = "test/unit/guest-init/channel/session-frames.test.ts";
 const sessionCommands = "test/unit/guest-init/channel/session-commands.test.ts";
 const exec = "test/unit/guest-init/channel/exec.test.ts";
 const floods = "test/unit/guest-init/channel/floods.test.ts";
+const queue = "test/unit/guest-init/channel/exec-queue.test.ts";
+const ownMessages = "test/unit/daemon/api/own-messages.test.ts";
 const frames = "test/unit/guest-init/protocol/frames.test.ts";
 
 /** What a guest sends: how much, how slowly, in what order. */
@@ -273,5 +275,46 @@ export const channelFaults: readonly Fault[] = [
       title: "output of streams that never were costs the channel: stream 0",
     },
     slow: true,
+  },
+  {
+    kind: "access",
+    name: "memory of output is another program's while it is still written",
+    file: "daemon/api/http/own-messages.ts",
+    find: "first.end <= written; ) {",
+    put: "first.end <= written + Infinity; ) {",
+    noticedBy: {
+      file: ownMessages,
+      title: "messages come in their places, and memory is given back once Node holds none of it",
+    },
+  },
+  {
+    kind: "access",
+    name: "memory of output is given back though its caller's stream was cut",
+    file: "daemon/api/http/own-messages.ts",
+    find: "if (stream === undefined || stream.destroyed) return Infinity;",
+    put: "if (stream === undefined) return Infinity;",
+    noticedBy: {
+      file: ownMessages,
+      title: "of an answer that is destroyed nothing is given back: Node may still be writing it",
+    },
+  },
+  {
+    kind: "access",
+    name: "little output stays in the memory that all guests are read into",
+    file: "guest-init/channel/exec-queue.ts",
+    find: "return { kind, data: data.slice() };",
+    put: "return { kind, data };",
+    noticedBy: { file: queue, title: "what is pushed is copied: little, some and much" },
+  },
+  {
+    kind: "access",
+    name: "the rest of what was read stays in the memory that all guests are read into",
+    file: "linux/sockets/paced-socket.ts",
+    find: "this.#rest = bytes.slice(at);",
+    put: "this.#rest = bytes.subarray(at);",
+    noticedBy: {
+      file: "test/unit/linux/sockets/paced-socket.test.ts",
+      title: "sockets that read into the same memory lose nothing, held or out of turn",
+    },
   },
 ];

@@ -1,6 +1,11 @@
 import test from "ava";
 import { ExecQueue } from "../../../../guest-init/channel/exec-queue.ts";
 import type { ExecEvent } from "../../../../guest-init/channel/guest.ts";
+import {
+  OutputPiece,
+  pieceBytes,
+  roomInFront,
+} from "../../../../guest-init/channel/output-memory.ts";
 
 const output = (kind: "stdout" | "stderr", length: number, fill: number): ExecEvent => ({
   kind,
@@ -53,4 +58,62 @@ test("what was written before a failure is read before it", async (t) => {
     { message: "the guest is gone" },
   );
   t.deepEqual(events.map(shape), ["stdout 10000"]);
+});
+
+/** What a queue delivers of output that was pushed from one buffer, which is then overwritten. */
+async function delivered(queue: ExecQueue, ...lengths: number[]): Promise<Uint8Array[]> {
+  const buffer = new Uint8Array(Math.max(...lengths));
+  for (const [i, length] of lengths.entries()) {
+    queue.push({ kind: "stdout", data: buffer.fill(i + 1).subarray(0, length) });
+    buffer.fill(0xee);
+  }
+  queue.push({ kind: "exit", code: 0 });
+  const found: Uint8Array[] = [];
+  for await (const event of queue) if (event.kind === "stdout") found.push(event.data);
+  return found;
+}
+
+test("what is pushed is copied: little, some and much", async (t) => {
+  const queue = new ExecQueue(
+    () => {},
+    () => {},
+  );
+  const lengths = [10, 20, 5000, 20_000, 100_000, 30_000, 7];
+  const all = Buffer.concat(await delivered(queue, ...lengths));
+  t.true(all.equals(Buffer.concat(lengths.map((length, i) => Buffer.alloc(length, i + 1)))));
+  t.is(queue.cost, 0);
+});
+
+test("memory of much output is another's only once it is given back, and once", async (t) => {
+  const queue = (): ExecQueue =>
+    new ExecQueue(
+      () => {},
+      () => {},
+    );
+  const memoryOf = async (): Promise<Uint8Array> => {
+    const [data] = await delivered(queue(), 30_000);
+    return data as Uint8Array;
+  };
+  const [first, second] = [await memoryOf(), await memoryOf()];
+  t.not(first.buffer, second.buffer);
+  const piece = OutputPiece.of(first) as OutputPiece;
+  t.is(OutputPiece.of(first.subarray(0)), undefined);
+  piece.free();
+  piece.free();
+  const [third, fourth] = [await memoryOf(), await memoryOf()];
+  t.is(third.buffer, first.buffer);
+  t.not(fourth.buffer, first.buffer);
+  // Its new owner's alone.
+  t.throws(() => piece.behind(new Uint8Array(1)));
+  t.throws(() => piece.data);
+  t.false(piece.add(new Uint8Array(1)));
+});
+
+test("a piece has room in front, and no more than it has", (t) => {
+  const piece = new OutputPiece();
+  t.true(piece.add(new Uint8Array(pieceBytes - 1).fill(5)));
+  t.false(piece.add(new Uint8Array(2)));
+  t.true(piece.add(Uint8Array.of(6)));
+  const head = new Uint8Array(roomInFront).fill(9);
+  t.true(Buffer.from(piece.behind(head)).equals(Buffer.concat([head, piece.data])));
 });

@@ -49,6 +49,53 @@ test("control frames survive any chunking", (t) => {
   );
 });
 
+test("shared bodies survive any chunking and memory that is used again, until they are done with", (t) => {
+  const frame = fc.record({
+    stream: fc.bigInt({ min: 1n, max: 5n }),
+    length: fc.oneof(
+      fc.integer({ min: 0, max: 300 }),
+      fc.integer({ min: 15_000, max: ttyLimit.extension - 12 }),
+    ),
+    fill: fc.integer({ min: 1, max: 200 }),
+  });
+  const pieces = fc.array(fc.integer({ min: 1, max: 65_536 }), { minLength: 1, maxLength: 5 });
+  fc.assert(
+    fc.property(fc.array(frame, { maxLength: 8 }), pieces, (frames, sizes) => {
+      // Two guests that are read by turns, into the same memory.
+      const guests = [0, 50].map((more) => {
+        const bodies = frames.map(({ length, fill }) => new Uint8Array(length).fill(fill + more));
+        const all = frames.map(({ stream }, i) => encodeTtyFrame(stream, bodies[i]));
+        return {
+          bodies,
+          parts: cut(joinBytes(all), sizes),
+          decoder: new TtyDecoder(ttyLimit.extension, { shares: true }),
+          found: [] as Uint8Array[],
+        };
+      });
+      const memory = new Uint8Array(65_536);
+      const rounds = guests[0]?.parts.length ?? 0;
+      for (let round = 0; round < rounds; round++)
+        for (const { parts, decoder, found } of guests) {
+          const part = parts[round] as Uint8Array;
+          memory.set(part);
+          for (let rest = memory.subarray(0, part.length); rest.length > 0; ) {
+            const { items, taken } = decoder.cut(rest, 2);
+            for (const item of items)
+              if (item.kind === "frame") found.push(Uint8Array.from(item.data));
+            decoder.done();
+            rest = rest.subarray(taken);
+          }
+          memory.fill(0);
+        }
+      for (const { bodies, found } of guests)
+        t.true(
+          Buffer.concat(found).equals(Buffer.concat(bodies)) && found.length === bodies.length,
+        );
+    }),
+    { numRuns: 30 },
+  );
+});
+
 test("large bodies that came in one piece are shared, if that is asked for", (t) => {
   const large = new Uint8Array(20_000).fill(7);
   const all = joinBytes([

@@ -1,8 +1,12 @@
 import { once } from "node:events";
+import { mkdtempSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test from "ava";
 import { TokenBucket } from "../../../../core/token-bucket.ts";
 import { PacedSocket, type Worked } from "../../../../linux/sockets/paced-socket.ts";
+import { connectUnix } from "../../../../linux/sockets/unix-socket.ts";
 import { LoopTurns } from "../../../../linux/loop-turns.ts";
 
 let opened = 0;
@@ -162,4 +166,43 @@ test("what is held by its reader stays unread, and is read when it is let go", a
   pace.resume();
   await once(host, "end");
   t.is(units, 10);
+});
+
+test("sockets that read into the same memory lose nothing, held or out of turn", async (t) => {
+  const total = 600 * 1024;
+  await using all = new AsyncDisposableStack();
+  const read = await Promise.all(
+    Array.from({ length: 3 }, async (_, reader) => {
+      const server = createServer((guest) => {
+        guest.on("error", () => {});
+        guest.end(numbered(total).map((byte) => byte ^ reader));
+      });
+      const path = join(mkdtempSync(join(tmpdir(), "podnet-paced-")), "s");
+      server.listen(path);
+      await once(server, "listening");
+      all.defer(() => void server.close());
+      const connection = all.use(await connectUnix(path));
+      const found: Buffer[] = [];
+      const host = connection.readInto((bytes) => pace.take(bytes));
+      let pieces = 0;
+      const pace: PacedSocket = new PacedSocket(host, {
+        ...fails,
+        given: true,
+        work: (bytes, most) => {
+          const worked = frames(bytes, most);
+          found.push(Buffer.from(bytes.subarray(0, worked.bytes)));
+          // In the middle of what was read.
+          if (++pieces % 5 === 0) {
+            pace.pause();
+            setTimeout(() => pace.resume(), 1);
+          }
+          return worked;
+        },
+      });
+      await once(host, "end");
+      return Buffer.concat(found);
+    }),
+  );
+  for (const [reader, bytes] of read.entries())
+    t.true(bytes.equals(numbered(total).map((byte) => byte ^ reader)), `${reader}`);
 });
