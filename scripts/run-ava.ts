@@ -16,6 +16,8 @@ export interface AvaRun {
   readonly name: string;
   /** Test files, from the top of the project; they run one at a time, in this order. */
   readonly files: readonly string[];
+  /** The files run in one process, and not in one each: `test/one-process/run.ts`. */
+  readonly oneProcess?: boolean;
   /** A run that takes longer is ended, and has failed. */
   readonly limitMinutes: number;
   /** A test in which nothing happens for so long has failed. */
@@ -61,6 +63,9 @@ const failedLine = /^ {2}✘ \[fail\]: (.*)$/;
 /** An error that no test of a file waited for. */
 const uncaughtLine = /^ {2}(?:Uncaught exception|Unhandled rejection) in (\S+)$/;
 
+/** How long a file took among others in one process: test/one-process/ava-by-file.ts prints it. */
+const fileLine = /^took (\d+) ms: (\S+)$/;
+
 /** Says nothing: an empty line, a ruler, or which configuration ava reads. */
 const emptyLine = /^ *(?:─+|⚠ Using configuration from .*)?$/;
 
@@ -70,7 +75,7 @@ const emptyLine = /^ *(?:─+|⚠ Using configuration from .*)?$/;
  * counted from those lines. (Not from TAP: ava 8.0.1's reporter for it crashes on a time-out.)
  */
 export async function runAva(run: AvaRun): Promise<AvaResult> {
-  const { name, files, limitMinutes, show = console.log } = run;
+  const { name, files, oneProcess = false, limitMinutes, show = console.log } = run;
   const said: string[] = [];
   // (A test of the runner has one already.)
   const { PODNET_SANDBOX: _outer, ...environment } = run.environment;
@@ -84,12 +89,15 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
       "--config=scripts/in-order.ts",
       "--concurrency=1",
       `--timeout=${run.timeoutSeconds}s`,
-      ...files,
+      ...(oneProcess ? ["test/one-process/run.ts"] : files),
     ],
     {
       cwd: top,
       stdio: ["ignore", "pipe", "pipe"],
-      env: { ...environment, PODNET_TEST_ORDER: files.join("\n") },
+      env: {
+        ...environment,
+        [oneProcess ? "PODNET_TEST_FILES" : "PODNET_TEST_ORDER"]: files.join("\n"),
+      },
     },
   );
   const ended = once(child, "exit") as Promise<[number | null]>;
@@ -100,16 +108,19 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
     child.kill("SIGKILL");
     lines.close();
   }, limitMinutes * 60_000);
-  readline
-    .createInterface({ input: child.stderr })
-    .on("line", (line) => show(`  ${name}: ${line}`));
+  const seconds = new Map<string, number>();
+  // (The reporter has what tests print on standard error.)
+  readline.createInterface({ input: child.stderr }).on("line", (line) => {
+    const [, ms, file] = fileLine.exec(line) ?? [];
+    if (file === undefined) show(`  ${name}: ${line}`);
+    else seconds.set(file, Number(ms) / 1000);
+  });
   let passed = 0;
   let failed = 0;
   let skipped = 0;
   /** The failed tests and the uncaught errors whose file ava names. */
   const failing: FailedTest[] = [];
-  const seconds = new Map<string, number>();
-  const names = new TestNames(files);
+  const names = oneProcess ? titlesOfFiles : new TestNames(files);
   let closed = false;
   for await (const line of lines) {
     const total = closingLine.exec(line);
@@ -129,6 +140,8 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
       else if (total[2] !== "passed") failed += Number(total[1]);
     } else if (/^ {2}✔ /.test(line)) {
       passed++;
+      // (A test of one process's files counts from the process's begin.)
+      if (oneProcess) continue;
       const [, test = "", minutes = "0", amount = "0", unit] = timedLine.exec(line) ?? [];
       const file = names.parse(test)?.file;
       const took = Number(minutes) * 60 + Number(amount) / (unit === "ms" ? 1000 : 1);
@@ -146,6 +159,14 @@ export async function runAva(run: AvaRun): Promise<AvaResult> {
   }
   return { passed, failed, skipped, failing: allNamed ? failing : undefined, said, seconds };
 }
+
+/** Of files in one process each title names its file: `test/unit/x.test.ts › what it shows`. */
+const titlesOfFiles = {
+  parse(name: string): FailedTest | undefined {
+    const [, file, title] = /^(\S+\.test\.ts) › (.*)$/.exec(name) ?? [];
+    return file === undefined || title === undefined ? undefined : { file, title };
+  },
+};
 
 /**
  * Finds a test's file by the name that ava's reporter shows (ava/lib/reporters/prefix-title.js).

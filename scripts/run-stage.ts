@@ -78,8 +78,9 @@ export function environmentOf(
 
 /**
  * Runs the files of all the stages in one pool (docs/decisions/0077). A few files that fail run
- * once more, alone and one at a time, where their stage allows it (docs/decisions/0036); what
- * passes then is unsteady, and counts as passed unless the run is strict.
+ * once more, alone and one at a time, where their stage allows it (docs/decisions/0036) or they
+ * shared a process with others (docs/decisions/0157); what passes then is unsteady, and counts as
+ * passed unless the run is strict.
  */
 export async function runStages(runs: readonly StageRun[], how: HowToRun): Promise<void> {
   const each = runs.map((run) => new RunningStage(run, how));
@@ -90,12 +91,16 @@ export async function runStages(runs: readonly StageRun[], how: HowToRun): Promi
   for (const stage of each) await stage.lookAgain();
 }
 
+interface BatchResult extends AvaResult {
+  readonly oneProcess: boolean;
+}
+
 /** A stage whose files run among those of others. */
 class RunningStage {
   readonly #run: StageRun;
   readonly #how: HowToRun;
   readonly #batches: readonly Batch[];
-  readonly #results: AvaResult[] = [];
+  readonly #results: BatchResult[] = [];
   #seconds = 0;
 
   constructor(run: StageRun, how: HowToRun) {
@@ -106,17 +111,17 @@ class RunningStage {
 
   jobs(): readonly Job[] {
     const { name, exclusive, oneAtATime } = this.#run.stage;
-    return this.#batches.map(({ files, seconds, weight }) => ({
-      weight,
-      seconds,
+    return this.#batches.map((batch) => ({
+      weight: batch.weight,
+      seconds: batch.seconds,
       exclusive,
       oneAtATime: oneAtATime === true ? name : undefined,
       run: async (): Promise<void> => {
         const begin = performance.now();
-        this.#results.push(await this.#ava(files, seconds));
+        this.#results.push({ ...(await this.#ava(batch)), oneProcess: batch.oneProcess });
         const took = (performance.now() - begin) / 1000;
         this.#seconds += took;
-        this.#how.timed?.(files, took);
+        this.#how.timed?.(batch.files, took);
         if (this.#results.length === this.#batches.length && this.#suspects() === undefined)
           this.#end(this.#first());
       },
@@ -130,7 +135,8 @@ class RunningStage {
     const first = this.#first();
     const { show = console.log, strict } = this.#how;
     show(`\n${this.#run.stage.name}: once more, alone: ${suspects.join(", ")}`);
-    const second = await this.#ava(suspects, sumOf(batchesOf(this.#run.stage, suspects)));
+    const seconds = sumOf(batchesOf(this.#run.stage, suspects));
+    const second = await this.#ava({ files: suspects, oneProcess: false, seconds });
     const unsteady = this.#results.flatMap(({ failing = [] }) => failing);
     if (second.failed > 0) this.#end(first);
     else if (strict) this.#end({ ...first, unsteady });
@@ -147,13 +153,14 @@ class RunningStage {
   /** The files that are looked at once more; undefined when none is. */
   #suspects(): readonly string[] | undefined {
     const red = this.#red();
-    if (this.#run.stage.secondLook === undefined || red.length === 0) return undefined;
+    const mayLook = this.#run.stage.secondLook === true || red.every((each) => each.oneProcess);
+    if (!mayLook || red.length === 0) return undefined;
     if (red.some(({ failing }) => failing === undefined)) return undefined;
     const files = new Set(red.flatMap(({ failing = [] }) => failing.map(({ file }) => file)));
     return files.size > mostUnsteady ? undefined : [...files];
   }
 
-  #red(): readonly AvaResult[] {
+  #red(): readonly BatchResult[] {
     return this.#results.filter(({ failed }) => failed > 0);
   }
 
@@ -170,12 +177,13 @@ class RunningStage {
     };
   }
 
-  async #ava(files: readonly string[], seconds: number): Promise<AvaResult> {
+  async #ava({ files, oneProcess, seconds }: Omit<Batch, "weight">): Promise<AvaResult> {
     const { stage, environment } = this.#run;
     const { full, hangFactor = usualHangFactor, show = console.log } = this.#how;
     const result = await runAva({
       name: stage.name,
       files,
+      oneProcess,
       // A run that hangs is ended, and fails; what it started ends with its sandbox.
       limitMinutes: full ? fullMinutes : ((stage.timeoutSeconds + seconds) * hangFactor) / 60,
       timeoutSeconds: full ? fullMinutes * 60 : stage.timeoutSeconds,

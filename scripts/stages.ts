@@ -44,6 +44,11 @@ export interface Stage {
    * end so. The others run each time.
    */
   readonly takesTurns?: true | "long" | readonly string[];
+  /**
+   * Its short files run many in one process, and not in one each, but for those whose paths end so:
+   * what they change or measure is the process itself (docs/decisions/0157).
+   */
+  readonly ownProcess?: readonly string[];
   /** Its files use one place and run one at a time. */
   readonly oneAtATime?: true;
   /** Its files run when nothing else does. */
@@ -105,6 +110,8 @@ export const stages: readonly Stage[] = [
       "scripts/snapshot": 3,
     },
     takesTurns: "long",
+    // It took 5 minutes after 80 other files, and takes 2 s by itself.
+    ownProcess: ["daemon/api/floods"],
     timeoutSeconds: 60,
   },
   {
@@ -331,6 +338,8 @@ export const stages: readonly Stage[] = [
 /** Some files of one stage, which one run of ava goes through. */
 export interface Batch {
   readonly files: readonly string[];
+  /** The files run in one process. */
+  readonly oneProcess: boolean;
   readonly seconds: number;
   readonly weight: number;
 }
@@ -351,21 +360,29 @@ export function hasTurn({ takesTurns = [], long = {} }: Stage, file: string): bo
   return names.some((name) => isCalled(file, name));
 }
 
-/** The files in batches, the longest first. */
+/** Whether a file of the stage runs in one process with others. */
+export function sharesProcess({ ownProcess, long = {} }: Stage, file: string): boolean {
+  if (ownProcess === undefined) return false;
+  return ![...ownProcess, ...Object.keys(long)].some((name) => isCalled(file, name));
+}
+
+/** The files in batches, the longest first, those that share a process apart from others. */
 export function batchesOf(stage: Stage, files: readonly string[]): readonly Batch[] {
   const { weight } = stage;
   const batches: Batch[] = [];
+  /** The batch that has room, of each kind. */
+  const last = new Map<boolean, Batch>();
   for (const file of files.toSorted((a, b) => secondsOf(stage, b) - secondsOf(stage, a))) {
-    const last = batches.at(-1);
+    const oneProcess = sharesProcess(stage, file);
     const took = secondsOf(stage, file);
-    if (last === undefined || last.seconds + took > batchSeconds)
-      batches.push({ files: [file], seconds: took, weight });
-    else
-      batches[batches.length - 1] = {
-        files: [...last.files, file],
-        seconds: last.seconds + took,
-        weight,
-      };
+    const open = last.get(oneProcess);
+    const hasRoom = open !== undefined && open.seconds + took <= batchSeconds;
+    const batch: Batch = hasRoom
+      ? { ...open, files: [...open.files, file], seconds: open.seconds + took }
+      : { files: [file], oneProcess, seconds: took, weight };
+    if (hasRoom) batches[batches.indexOf(open)] = batch;
+    else batches.push(batch);
+    last.set(oneProcess, batch);
   }
   return batches;
 }

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { chmodSync, chownSync, lstatSync, unlinkSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { perform, performAsync } from "../../core/effect.ts";
@@ -71,17 +72,17 @@ export async function listenUnix(
 
 /** Listens with a socket file for its owner alone. */
 async function listenClosed(server: Server, path: string): Promise<void> {
+  const listening = once(server, "listening");
   // Never, not even for a moment, open to everybody: bind(2) makes the file with the mask of this
-  // moment.
+  // moment, before `listen` returns. The mask is the whole process's: nothing else is to be made
+  // with it.
   const before = process.umask(0o177);
   try {
-    await new Promise<void>((resolve, reject) => {
-      server.once("error", reject);
-      server.listen(path, resolve);
-    });
+    server.listen(path);
   } finally {
     process.umask(before);
   }
+  await listening;
 }
 
 /**

@@ -264,6 +264,18 @@ export const callersFaults: readonly Fault[] = [
     },
   },
   {
+    kind: "access",
+    name: "files that are made while a socket opens have the socket's mask",
+    file: "daemon/listeners/unix-listener.ts",
+    find: "    server.listen(path);",
+    put: "    server.listen(path);\n    await listening;",
+    noticedBy: {
+      file: "test/unit/daemon/listeners/unix-listener.test.ts",
+      title:
+        "a socket that is being opened is its owner's, and leaves the process's file mask as it was",
+    },
+  },
+  {
     kind: "mark",
     name: "a file that is no socket is replaced by the API's",
     file: "daemon/listeners/unix-listener.ts",

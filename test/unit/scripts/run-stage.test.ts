@@ -7,7 +7,7 @@ import {
   type StageResult,
   unsteadyLine,
 } from "../../../scripts/run-stage.ts";
-import { stages } from "../../../scripts/stages.ts";
+import { batchesOf, stages } from "../../../scripts/stages.ts";
 import { drawFaults, share } from "../../planted/draw.ts";
 import { faults } from "../../planted/faults.ts";
 
@@ -101,6 +101,30 @@ test("a test that fails is named with its file at once, and one that hangs is en
   t.true(
     lines.some((line) => /hanging: ended after .*hangs\.test\.ts/.test(line)),
     lines.join("\n"),
+  );
+});
+
+test("files in one process run one after the other, with their hooks; what fails there alone is unsteady", async (t) => {
+  const files = ["first", "second"].map((each) => `test/fixtures/runner/shares-${each}.test.ts`);
+  const results: StageResult[] = [];
+  const shared = { ...stage, ownProcess: [] };
+  await runStages([{ stage: shared, files, environment: { ...process.env } }], {
+    full: false,
+    strict: false,
+    capacity: 1,
+    ended: (_, result) => results.push(result),
+    show: () => {},
+  });
+  t.like(results[0], { passed: 4, failed: 0, skipped: 1 });
+  const title = "fails where it shares a process";
+  t.deepEqual(results[0]?.unsteady, [{ file: files[1], title }]);
+  const apart = { ...stage, ownProcess: ["shares-second"] };
+  t.deepEqual(
+    batchesOf(apart, files).map((batch) => [batch.oneProcess, batch.files]),
+    [
+      [true, files.slice(0, 1)],
+      [false, files.slice(1)],
+    ],
   );
 });
 
