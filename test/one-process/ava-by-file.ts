@@ -82,6 +82,8 @@ export function declareAll(): void {
       }),
     );
   }
+  // The process stays until the last file's hooks have run.
+  ava.after.always(() => earlier);
 }
 
 /** Declares a test to ava that begins when its turn comes, and ends with its last clean-up. */
@@ -101,9 +103,23 @@ function declareWaiting(file: DeclaredFile, declared: DeclaredTest): Waiting {
   return { isSerial: declared.isSerial, begin: turn.resolve, ended: end.promise };
 }
 
-/** What is one for all files of a process. */
-const state = (): string =>
-  JSON.stringify({ umask: process.umask(), directory: process.cwd(), variables: process.env });
+/** What all files of a process share. */
+const state = (): Readonly<Record<string, string | undefined>> => ({
+  ...process.env,
+  "working directory": process.cwd(),
+  "file mask": `0${process.umask().toString(8)}`,
+});
+
+/** Throws when a file left another state than it found. */
+function requireUnchanged(file: string, found: ReturnType<typeof state>): void {
+  const left = state();
+  const names = Object.keys({ ...found, ...left }).filter((name) => left[name] !== found[name]);
+  if (names.length === 0) return;
+  const each = names.map(
+    (name) => `${name} ${left[name] ?? "unset"}, found ${found[name] ?? "unset"}`,
+  );
+  throw new Error(`${file} left to the files after it: ${each.join("; ")}`);
+}
 
 async function runFile({ name, before, after }: DeclaredFile, waiting: readonly Waiting[]) {
   const begun = performance.now();
@@ -117,6 +133,6 @@ async function runFile({ name, before, after }: DeclaredFile, waiting: readonly 
   for (const { begin } of together) begin();
   for (const { ended } of together) await ended;
   for (const hook of after.toReversed()) await hook();
-  if (state() !== found) throw new Error(`${name} left ${state()} where it found ${found}`);
+  requireUnchanged(name, found);
   console.log(`took ${Math.round(performance.now() - begun)} ms: ${name}`);
 }

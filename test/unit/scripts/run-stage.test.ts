@@ -104,27 +104,47 @@ test("a test that fails is named with its file at once, and one that hangs is en
   );
 });
 
-test("files in one process run one after the other, with their hooks; what fails there alone is unsteady", async (t) => {
-  const files = ["first", "second"].map((each) => `test/fixtures/runner/shares-${each}.test.ts`);
+/** Runs files that share a process. */
+async function runShared(files: readonly string[]): Promise<StageResult | undefined> {
   const results: StageResult[] = [];
-  const shared = { ...stage, ownProcess: [] };
-  await runStages([{ stage: shared, files, environment: { ...process.env } }], {
-    full: false,
-    strict: false,
-    capacity: 1,
-    ended: (_, result) => results.push(result),
-    show: () => {},
-  });
-  t.like(results[0], { passed: 4, failed: 0, skipped: 1 });
+  await runStages(
+    [{ stage: { ...stage, ownProcess: [] }, files, environment: { ...process.env } }],
+    {
+      full: false,
+      strict: false,
+      capacity: 1,
+      ended: (_, result) => results.push(result),
+      show: () => {},
+    },
+  );
+  return results[0];
+}
+const sharing = (name: string): string => `test/fixtures/runner/shares-${name}.test.ts`;
+
+test("files in one process run one after the other, with their hooks; what fails there alone is unsteady", async (t) => {
+  const files = [sharing("first"), sharing("second")];
+  const result = await runShared(files);
+  t.like(result, { passed: 4, failed: 0, skipped: 1 });
   const title = "fails where it shares a process";
-  t.deepEqual(results[0]?.unsteady, [{ file: files[1], title }]);
-  const apart = { ...stage, ownProcess: ["shares-second"] };
+  t.deepEqual(result?.unsteady, [{ file: sharing("second"), title }]);
   t.deepEqual(
-    batchesOf(apart, files).map((batch) => [batch.oneProcess, batch.files]),
+    batchesOf({ ...stage, ownProcess: ["shares-second"] }, files).map((batch) => [
+      batch.oneProcess,
+      batch.files,
+    ]),
     [
-      [true, files.slice(0, 1)],
-      [false, files.slice(1)],
+      [true, [sharing("first")]],
+      [false, [sharing("second")]],
     ],
+  );
+});
+
+test("a file that changes the process for those after it fails the run, and is named", async (t) => {
+  const result = await runShared([sharing("first"), sharing("badly")]);
+  t.is(result?.failed, 1);
+  t.regex(
+    result?.notes.join("\n") ?? "",
+    /shares-badly\.test\.ts left .*: PODNET_LEFT 1, found unset/,
   );
 });
 
