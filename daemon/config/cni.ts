@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import type * as z from "zod";
 import { type Cidr, parseCidr } from "../../core/address.ts";
 import type { Reader } from "./reader.ts";
 import type { configSchema } from "./schema.ts";

@@ -1,6 +1,6 @@
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { z } from "zod";
+import type * as z from "zod";
 import type { Role } from "../../api/roles.ts";
 import { type Cidr, parseIp } from "../../core/address.ts";
 import { tracesUrl } from "../../api/telemetry/collector-url.ts";

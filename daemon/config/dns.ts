@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import type * as z from "zod";
 import { type Ip, parseIp } from "../../core/address.ts";
 import { parseHostname } from "../../core/names.ts";
 import type { Reader } from "./reader.ts";

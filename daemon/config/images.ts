@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { z } from "zod";
+import type * as z from "zod";
 import { dockerHub, parseReference } from "../../images/reference.ts";
 import type { Reader } from "./reader.ts";
 import type { configSchema } from "./schema.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { parse as parseToml, TomlError } from "smol-toml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { PodnetError } from "../../core/errors.ts";
 import { nearest } from "../../core/nearest.ts";
 import { printable } from "../../core/names.ts";

@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import type * as z from "zod";
 import type { configSchema } from "./schema.ts";
 
 /** Limits of API requests by one caller, or by all: times in milliseconds. */

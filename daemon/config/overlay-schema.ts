@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 
 const path = z.string().startsWith("/", "must be an absolute path");
 const texts = z.array(z.string());

@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import type * as z from "zod";
 import { validateResources } from "../../api/validate/validate.ts";
 import { PodnetError } from "../../core/errors.ts";
 import { parseReference, referenceText } from "../../images/reference.ts";

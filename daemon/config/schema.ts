@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { mostHostAccess } from "../../core/host-access.ts";
 import { architectures } from "../../hypervisor/architecture.ts";
 import { overlaySchema } from "./overlay-schema.ts";

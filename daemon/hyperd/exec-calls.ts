@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { z } from "zod";
+import * as z from "zod";
 import { ExecStartSchema } from "../../api/gen/podnet/v1/pod_service_pb.ts";
 import { validateExec } from "../../api/validate/exec.ts";
 import { PodnetError } from "../../core/errors.ts";

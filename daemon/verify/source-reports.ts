@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { PodnetError } from "../../core/errors.ts";
 
 /** The output of `host-source.ts`. */

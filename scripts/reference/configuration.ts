@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { configKeys, type ConfigKey } from "../../daemon/config/schema.ts";
 import { resolveConfig } from "../../daemon/config/config.ts";
 

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { isPodnetError, PodnetError } from "../../../core/errors.ts";
 import { printable } from "../../../core/names.ts";
 import { countJson } from "../../../api/count-values.ts";

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { flag, goObject, integer, list, text, texts } from "./go-json.ts";
 import { portMapping } from "./port-mappings.ts";
 import { userServices } from "./user-service.ts";

@@ -87,10 +87,10 @@ for (const [what, change] of changes)
     t.is(site.started(), "daemon/main/main.ts");
   });
 
-test("scripts/program looks at each room that a program is made of", async (t) => {
+test("scripts/program looks at each room that a program is made of; podnetd has no languages of zod's", async (t) => {
   const { metafile } = await build({
     absWorkingDir: top,
-    entryPoints: ["daemon/main/main.ts", "cli/main.ts"],
+    entryPoints: { podnetd: "daemon/main/main.ts", podnet: "cli/main.ts" },
     outdir: "build",
     bundle: true,
     write: false,
@@ -106,6 +106,15 @@ test("scripts/program looks at each room that a program is made of", async (t) =
   t.deepEqual(
     [...moduleFolders].filter((room) => !watched.includes(room)),
     [],
+  );
+  const parts = Object.entries(metafile.outputs["build/podnetd.js"]?.inputs ?? {});
+  t.true(parts.length > 500);
+  const languages = parts.filter(
+    ([file, { bytesInOutput }]) => file.includes("/zod/v4/locales/") && bytesInOutput > 0,
+  );
+  t.deepEqual(
+    languages.map(([file]) => path.basename(file)),
+    ["en.js"],
   );
 });
 
