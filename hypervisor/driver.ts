@@ -352,6 +352,8 @@ export interface RunningVm {
    * send the agent the secrets that its twins must not have, and `resume`.
    */
   readonly asleep?: true;
+  /** Of a clone that has not run yet: what whoever waited for its template's guest knows of it. */
+  readonly templateGuest?: object;
   /** Id of the NIC that it has from its start: `plan.nic`, if its template has one. */
   readonly firstNic?: string;
   /**

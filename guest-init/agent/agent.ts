@@ -13,7 +13,13 @@ import { placeGuestFile, readGuestFile, writeGuestFile } from "./guest-files.ts"
 import { hello } from "./hello.ts";
 import { Interfaces } from "./network/interfaces.ts";
 import { Links } from "./network/links.ts";
-import { addRandomness, ensureMachineId, newEpoch, newMachineId } from "./machine.ts";
+import {
+  addRandomness,
+  ensureMachineId,
+  newEpoch,
+  newMachineId,
+  writeMachineId,
+} from "./machine.ts";
 import { type Around, MainProcess } from "./main-process/main-process.ts";
 import { preloadProgram } from "./main-process/preload.ts";
 import { Netlink } from "./network/netlink.ts";
@@ -153,7 +159,7 @@ export class Agent {
       [command.hello, (payload) => this.#hello(payload)],
       [command.awake, (payload) => this.#awake(payload)],
       [command.configure, (payload) => this.#configure(payload)],
-      [command.steps, (payload) => carryOut(payload, this.#links.netlink)],
+      [command.steps, (payload) => this.#carryOut(payload)],
       [command.preload, preloadProgram],
       [command.startMain, (payload) => this.#main.start(payload)],
       [command.followMain, (payload) => this.#main.follow(payload)],
@@ -181,13 +187,28 @@ export class Agent {
    * too.
    */
   #awake(payload: Uint8Array): Reply {
-    if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
+    this.#refuseUnlessInit();
     const { entropy, clockMs } = parseAwakening(payload);
     addRandomness(hexBytes(entropy));
     sys.setClock(clockMs);
     this.#epoch = newEpoch();
     newMachineId();
     return done;
+  }
+
+  #refuseUnlessInit(): void {
+    if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
+  }
+
+  #carryOut(payload: Uint8Array): Reply {
+    return carryOut(payload, {
+      netlink: this.#links.netlink,
+      beTwin: (epoch, machineId) => {
+        this.#refuseUnlessInit();
+        this.#epoch = epoch;
+        writeMachineId(machineId);
+      },
+    });
   }
 
   #configure(payload: Uint8Array): Promise<Reply> {

@@ -143,8 +143,12 @@ function setUp({ wanted, link }: Found, netlink: Netlink): Change[] {
   );
 }
 
-/** Takes the link down, which removes its routes and IPv6 addresses, and removes the others. */
+/**
+ * Takes the link down, which removes its routes and IPv6 addresses, and removes the others. It
+ * speaks no IPv6 when it comes up, unless that is asked for then.
+ */
 function park({ wanted, link }: Found, netlink: Netlink): Change[] {
+  restrictIpv6(link.name, false);
   currentAddresses({ ...wanted, addresses: [] }, link, netlink);
   const identity = { ...nameChange(wanted, link), ...macChange(wanted, link) };
   return [

@@ -44,6 +44,7 @@ export function hello(payload: Uint8Array, { epoch, isInit }: Self): Reply {
         agentFeatures.shares,
         agentFeatures.writableShares,
         agentFeatures.steps,
+        ...(isInit ? [agentFeatures.twins] : []),
       ],
     }),
   };

@@ -54,9 +54,11 @@ export function addRandomness(bytes: Uint8Array): void {
 const machineIdFile = "/etc/machine-id";
 
 /** Gives the guest another machine-id(5): 32 hexadecimal digits from the kernel's random pool. */
-export function newMachineId(): void {
+export const newMachineId = (): void => writeMachineId(newUuid().replaceAll("-", ""));
+
+export function writeMachineId(id: string): void {
   makeDirectories("/etc");
-  replaceFile(machineIdFile, encodeUtf8(`${newUuid().replaceAll("-", "")}\n`));
+  replaceFile(machineIdFile, encodeUtf8(`${id}\n`));
 }
 
 /** Gives the guest a machine-id unless its image brought one. */

@@ -10,12 +10,18 @@ import { replaceResolver } from "./network/resolver-file.ts";
 import type { Reply } from "./reply.ts";
 import { SysError, failedWith, sys } from "./sys.ts";
 
+/** The parts of the agent that steps act on. */
+interface Actor {
+  readonly netlink: Netlink;
+  beTwin(epoch: string, machineId: string): void;
+}
+
 /** STEPS: does what the host has decided, until something fails. */
-export function carryOut(payload: Uint8Array, netlink: Netlink): Reply {
+export function carryOut(payload: Uint8Array, actor: Actor): Reply {
   const done: Uint8Array[] = [];
   let errno = 0;
   try {
-    for (const step of parseSteps(payload)) done.push(resultOf(step, netlink));
+    for (const step of parseSteps(payload)) done.push(resultOf(step, actor));
   } catch (thrown) {
     if (!(thrown instanceof SysError)) throw thrown;
     errno = thrown.errno;
@@ -23,7 +29,7 @@ export function carryOut(payload: Uint8Array, netlink: Netlink): Reply {
   return { payload: encodeStepResults({ done, errno }) };
 }
 
-function resultOf(step: Step, netlink: Netlink): Uint8Array {
+function resultOf(step: Step, { netlink, beTwin }: Actor): Uint8Array {
   switch (step.kind) {
     case "entropy":
       addRandomness(step.bytes);
@@ -46,6 +52,9 @@ function resultOf(step: Step, netlink: Netlink): Uint8Array {
       return netlink.passOn(step.requests);
     case "packet":
       sendPacket(step);
+      return noBytes;
+    case "twin":
+      beTwin(step.epoch, step.machineId);
       return noBytes;
     default:
       return assertNever(step);

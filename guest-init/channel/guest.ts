@@ -7,6 +7,7 @@ import type { GuestContainers } from "./containers.ts";
 import type { GuestTime } from "./guest-time.ts";
 import type { ChannelLimits } from "./limits.ts";
 import type { MainProcessAccess, MainProcessListener } from "./main-process.ts";
+import type { ParkedNic } from "./parked.ts";
 
 /** Who is at the other end. */
 export interface GuestIdentity {
@@ -123,10 +124,22 @@ export interface Guest {
   close(): Promise<void>;
 }
 
+/** A clone whose template has said who it is, so that it need not be asked. */
+export interface Twin {
+  /** Its own epoch, and else what its template has said. */
+  readonly identity: GuestIdentity & { readonly epoch: string };
+  /** 32 hexadecimal digits, drawn anew. */
+  readonly machineId: string;
+  /** The NIC that its template has parked. */
+  readonly nic: ParkedNic | undefined;
+}
+
 /**
  * How to begin with a guest cloned from a memory image, which has said READY before it was cloned.
  */
 export interface Wake {
+  /** Absent: it is sent AWAKE, and asked who it is. Needs the feature `twins`. */
+  readonly twin?: Twin;
   /** Asked for at the moment of sending. */
   awakening(): Awakening;
   /**

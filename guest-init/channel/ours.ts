@@ -10,15 +10,17 @@ import { configurationOf, type ParkedNic, parkedNicOf } from "./parked.ts";
 /**
  * podnet's agent: one frame, and what the guest then observes comes back. A guest that this podnetd
  * has parked is sent steps, so that its slow engine has next to nothing to do while a pod is made.
+ * `nic`: that of a clone whose template was parked.
  */
 export function ourDialect(
   { control, limits }: DialectContext,
   features: readonly string[] = [],
+  nic?: ParkedNic,
 ): Dialect {
   const takesSteps = features.includes(agentFeatures.steps);
   /** The last configuration, and the NIC that it parked. */
   let before: GuestConfig | undefined;
-  let parked: ParkedNic | undefined;
+  let parked = takesSteps ? nic : undefined;
   const options = (config: GuestConfig, signal: AbortSignal) => ({
     deadlineMs: config.waitMs + limits.configureMs,
     signal,

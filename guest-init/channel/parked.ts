@@ -30,7 +30,12 @@ import {
 import { guestRoutes, isGlobal, observedInterface } from "../network/observed.ts";
 import { asksAttributes } from "../protocol/attributes.ts";
 import { hexBytes, joinBytes } from "../protocol/bytes.ts";
-import type { GuestConfig, GuestInterface, ObservedGuest } from "../protocol/configure.ts";
+import type {
+  Awakening,
+  GuestConfig,
+  GuestInterface,
+  ObservedGuest,
+} from "../protocol/configure.ts";
 import { encodeObservedGuest, parseObservedGuest } from "../protocol/extension-messages.ts";
 import { given, malformed } from "../protocol/fields.ts";
 import { parseResolver, renderResolver } from "../protocol/resolver.ts";
@@ -61,15 +66,21 @@ const pageKib = 4;
 export function parkedNicOf(
   before: GuestConfig | undefined,
   { interfaces: [wanted] }: GuestConfig,
-  { interfaces, routes }: ObservedGuest,
+  observed: ObservedGuest,
 ): ParkedNic | undefined {
-  const [there] = interfaces;
+  const there = aloneParkedNicOf(observed);
   const [was] = before?.interfaces ?? [];
   if (there === undefined || was === undefined || wanted?.parked !== true) return undefined;
-  const isAlone = interfaces.length === 1 && before?.interfaces.length === 1;
-  const isDown = !there.up && there.addresses.length === 0 && routes.length === 0;
   const isKnown = was.parked !== true && was.mac === wanted.pluggedAs && there.mac === wanted.mac;
-  if (!isAlone || !isDown || !isKnown || usesIpv6(was)) return undefined;
+  if (before?.interfaces.length !== 1 || !isKnown || usesIpv6(was)) return undefined;
+  return there;
+}
+
+/** The NIC that an agent with the feature `twins` has parked, when the guest shows no other. */
+export function aloneParkedNicOf({ interfaces, routes }: ObservedGuest): ParkedNic | undefined {
+  const [there] = interfaces;
+  if (there === undefined || interfaces.length > 1 || routes.length > 0) return undefined;
+  if (there.up || there.addresses.length > 0) return undefined;
   const { index, name, mac, mtu } = there;
   return { index, name, mac, mtu };
 }
@@ -83,6 +94,19 @@ export interface SteppedConfiguration {
    */
   observed(results: StepResults): ObservedGuest | undefined;
 }
+
+/**
+ * What a clone is sent before it runs, where AWAKE is not. Randomness comes first: whatever is drawn
+ * before, its twins draw too.
+ */
+export const stepsOfTwin = (
+  { entropy, clockMs }: Awakening,
+  names: Omit<Extract<Step, { readonly kind: "twin" }>, "kind">,
+): readonly Step[] => [
+  { kind: "entropy", bytes: hexBytes(entropy) },
+  { kind: "clock", ms: clockMs },
+  { kind: "twin", ...names },
+];
 
 /** Undefined when it asks for more than a parked NIC needs. */
 export function configurationOf(

@@ -1,5 +1,6 @@
 import { PodnetError, isPodnetError, toPodnetError } from "../../core/errors.ts";
 import { printable } from "../../core/names.ts";
+import { errnoName } from "../../linux/rtnetlink/errno.ts";
 import type { UnixConnection } from "../../linux/sockets/unix-socket.ts";
 import { noBytes } from "../protocol/bytes.ts";
 import { command } from "../protocol/codes.ts";
@@ -7,6 +8,7 @@ import { encodeAwakening } from "../protocol/extension-messages.ts";
 import { malformed } from "../protocol/fields.ts";
 import { encodePlaceFile, type PlacedFile } from "../protocol/file-messages.ts";
 import { encodeMountShare, type MountedShare } from "../protocol/share-messages.ts";
+import { encodeSteps, parseStepResults, type Step } from "../protocol/steps.ts";
 import {
   agentFeatures,
   type GuestConfig,
@@ -44,6 +46,7 @@ import {
   requireMain,
 } from "./main-process.ts";
 import { ourDialect } from "./ours.ts";
+import { type ParkedNic, stepsOfTwin } from "./parked.ts";
 import { Tty } from "./tty.ts";
 
 /** The two channels, once connected. */
@@ -298,20 +301,43 @@ export class GuestSession implements Guest {
    * itself.
    */
   #wake(wires: Wires, wake: Wake, signal: AbortSignal): void {
-    const awakening = encodeAwakening(wake.awakening());
-    const deadlineMs = this.#limits.identifyMs;
-    const reported = wires.control.request(command.awake, awakening, {
-      deadlineMs,
-      signal,
-      accepts: () => true,
-    });
-    this.#identify(wires, { fresh: true });
-    Promise.all([reported, wake.resume()]).then(
-      ([{ kind, payload }]) => {
-        if (kind === "error") this.#end(refusal("that it is a clone", payload));
-      },
-      (error: unknown) => this.#end(toPodnetError(error)),
+    const { twin } = wake;
+    // Its template has said who it is: what else it is asked for follows its names at once.
+    if (twin !== undefined) this.#rise(wires, twin.identity, false, twin.nic);
+    const reported =
+      twin === undefined
+        ? this.#sendAwake(wires, encodeAwakening(wake.awakening()), signal)
+        : this.#sendNames(
+            wires,
+            stepsOfTwin(wake.awakening(), {
+              epoch: twin.identity.epoch,
+              machineId: twin.machineId,
+            }),
+            signal,
+          );
+    if (twin === undefined) this.#identify(wires, { fresh: true });
+    Promise.all([reported, wake.resume()]).catch((error: unknown) =>
+      this.#end(toPodnetError(error)),
     );
+  }
+
+  async #sendAwake({ control }: Wires, payload: Uint8Array, signal: AbortSignal): Promise<void> {
+    const { identifyMs: deadlineMs } = this.#limits;
+    const options = { deadlineMs, signal, accepts: () => true };
+    const reply = await control.request(command.awake, payload, options);
+    if (reply.kind === "error") throw refusal("that it is a clone", reply.payload);
+  }
+
+  async #sendNames({ control }: Wires, steps: readonly Step[], signal: AbortSignal): Promise<void> {
+    const { identifyMs: deadlineMs } = this.#limits;
+    const options = { deadlineMs, signal, accepts: () => true };
+    const reply = await control.request(command.steps, encodeSteps(steps), options);
+    if (reply.kind === "error") throw refusal("that it is a clone", reply.payload);
+    const { errno } = parseStepResults(reply.payload);
+    if (errno === 0) return;
+    throw new PodnetError("AGENT_REFUSED", "The guest cannot be made a clone of its template", {
+      details: { errno: errnoName(errno) },
+    });
   }
 
   #wire(controlSocket: UnixConnection, ttySocket: UnixConnection | undefined): Wires {
@@ -397,7 +423,7 @@ export class GuestSession implements Guest {
     );
   }
 
-  #rise(wires: Wires, identity: GuestIdentity, booted: boolean): void {
+  #rise(wires: Wires, identity: GuestIdentity, booted: boolean, nic?: ParkedNic): void {
     this.#readyTimer?.[Symbol.dispose]();
     this.#restarts = 0;
     const ours = identity.extension !== undefined;
@@ -405,7 +431,7 @@ export class GuestSession implements Guest {
     const life = new AbortController();
     const context = { ...wires, limits: this.#limits, life: life.signal };
     const dialect = ours
-      ? ourDialect(context, identity.features)
+      ? ourDialect(context, identity.features, nic)
       : new HyperstartDialect(context, this.#podState(booted));
     const up: Up = { kind: "up", wires, identity, dialect, life };
     this.#state = up;

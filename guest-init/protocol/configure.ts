@@ -44,6 +44,7 @@ export const extensionCodes = {
  * `shares`: it obeys MOUNTSHARE.
  * `writable-shares`: it mounts shares that it may write to.
  * `steps`: it obeys STEPS.
+ * `twins`: it takes the names of a clone in STEPS, and a NIC that it has parked speaks no IPv6.
  * `container-limits`: it limits each of them, and says what they use.
  * `container-processes`: they may share processes and have filters, and the agent's program
  * connects to ports of the guest's loopback and changes settings of its kernel.
@@ -60,6 +61,7 @@ export const agentFeatures = {
   containers: "containers",
   preload: "preload",
   steps: "steps",
+  twins: "twins",
   containerLimits: "container-limits",
   containerProcesses: "container-processes",
 } as const;

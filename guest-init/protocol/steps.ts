@@ -25,7 +25,9 @@ export type Step =
   /** Messages for rtnetlink, the last of which may ask for a list. Its result is all answers. */
   | { readonly kind: "netlink"; readonly requests: Uint8Array }
   /** A frame that leaves by a link: struct sockaddr_ll, then the frame. */
-  | { readonly kind: "packet"; readonly to: Uint8Array; readonly frame: Uint8Array };
+  | { readonly kind: "packet"; readonly to: Uint8Array; readonly frame: Uint8Array }
+  /** This guest is a clone: the names by which it differs from its twins. */
+  | { readonly kind: "twin"; readonly epoch: string; readonly machineId: string };
 
 type Kind = Step["kind"];
 
@@ -39,6 +41,7 @@ const kinds: readonly Kind[] = [
   "read-file",
   "netlink",
   "packet",
+  "twin",
 ];
 
 const sockaddrLlSize = 20;
@@ -79,6 +82,8 @@ function bodyOf(step: Step): Uint8Array {
       return step.requests;
     case "packet":
       return joinBytes([step.to, step.frame]);
+    case "twin":
+      return encodeUtf8(`${step.epoch}\0${step.machineId}`);
     default:
       return assertNever(step);
   }
@@ -115,9 +120,8 @@ function stepOf(kind: Kind, body: Uint8Array): Step {
     case "resolver":
       return { kind, text: textOf(body) };
     case "write-file": {
-      const cut = body.indexOf(0);
-      if (cut < 0) throw malformed("A file's step has no path");
-      return { kind, path: textOf(body.subarray(0, cut)), text: textOf(body.subarray(cut + 1)) };
+      const [path, text] = pairOf(body);
+      return { kind, path, text };
     }
     case "read-file":
       return { kind, path: textOf(body) };
@@ -126,9 +130,26 @@ function stepOf(kind: Kind, body: Uint8Array): Step {
     case "packet":
       if (body.length < sockaddrLlSize) throw malformed("A packet's step has no address");
       return { kind, to: body.subarray(0, sockaddrLlSize), frame: body.subarray(sockaddrLlSize) };
+    case "twin": {
+      const [epoch, machineId] = pairOf(body);
+      if (!isEpoch.test(epoch) || !isMachineId.test(machineId))
+        throw malformed("A twin's step has no names that can be told apart");
+      return { kind, epoch, machineId };
+    }
     default:
       return assertNever(kind);
   }
+}
+
+const isEpoch = /^[\x21-\x7e]{1,255}$/;
+/** As in machine-id(5). */
+const isMachineId = /^[0-9a-f]{32}$/;
+
+/** Two texts with a NUL in between. */
+function pairOf(body: Uint8Array): readonly [string, string] {
+  const cut = body.indexOf(0);
+  if (cut < 0) throw malformed("A step of two texts has one");
+  return [textOf(body.subarray(0, cut)), textOf(body.subarray(cut + 1))];
 }
 
 function textOf(body: Uint8Array): string {

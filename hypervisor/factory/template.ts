@@ -24,10 +24,14 @@ export interface Template extends Disposable {
   readonly state: Memfd;
   /** It has the NIC of its plan, with `templateNicMac`. */
   readonly hasNic: boolean;
+  /** What was found out about its guest: see `RunningVm.templateGuest`. */
+  readonly guest: object;
 }
 
 /** The guest of a template; disposing lets go of its channels. */
 interface TemplateGuest extends AsyncDisposable {
+  /** What is known of it, also of its NIC once that is parked. Handed on to those who clone it. */
+  readonly known: object;
   /**
    * Waits until the guest has found a NIC with `templateNicMac`, and leaves its link down. Absent
    * when its agent cannot give a NIC its own MAC: then its clones' NICs are plugged.
@@ -64,6 +68,7 @@ export async function buildTemplate(
   const memory = files.use(openMemfd("podnet-memory", plan.memoryMib * 2 ** 20));
   const state = files.use(openMemfd("podnet-state", 0));
   let hasNic = false;
+  let known: object;
   {
     const own = templatePlan(plan);
     const vm = await start(own, memory.fd, signal);
@@ -77,13 +82,14 @@ export async function buildTemplate(
       hasNic = true;
     }
     if (plan.program !== undefined) await guest.preload(plan.program);
+    known = guest.known;
     await vm.save(state.fd, alive);
   }
   // Only now: a shared writable mapping, the template's own, would forbid it.
   memory.seal();
   state.seal();
   const kept = files.move();
-  return { memory, state, hasNic, [Symbol.dispose]: () => kept.dispose() };
+  return { memory, state, hasNic, guest: known, [Symbol.dispose]: () => kept.dispose() };
 }
 
 /**

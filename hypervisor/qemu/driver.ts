@@ -114,6 +114,7 @@ interface Origin {
   /** The tap of the NIC that it starts with. */
   readonly tapFds: readonly number[];
   readonly restore?: NonNullable<OpenVmOptions["restore"]>;
+  readonly templateGuest?: object;
 }
 
 /** A machine that boots by itself. */
@@ -210,7 +211,7 @@ class OpenQemuDriver implements QemuDriver {
   async #clone(
     plan: VmPlan,
     qemu: string,
-    { memory, state, hasNic }: Template,
+    { memory, state, hasNic, guest }: Template,
     signal: AbortSignal,
     tapFd: number | undefined,
   ): Promise<QemuVm> {
@@ -222,6 +223,7 @@ class OpenQemuDriver implements QemuDriver {
       memoryFds: [memory.fd],
       tapFds: begins ? [tapFd] : [],
       restore: (qmp, stop) => restoreState(qmp, reader.fd, stop),
+      templateGuest: guest,
     };
     return await this.#run(plan, qemu, origin, signal);
   }
@@ -290,7 +292,7 @@ class OpenQemuDriver implements QemuDriver {
   async #open(
     plan: VmPlan,
     started: StartedProcess,
-    { start, restore }: Origin,
+    { start, restore, templateGuest }: Origin,
     servers: readonly ShareServer[],
     signal: AbortSignal,
   ): Promise<QemuVm> {
@@ -300,6 +302,7 @@ class OpenQemuDriver implements QemuDriver {
       ...this.#vmOptions(started.record, plan, started.ended),
       servers,
       ...(restore === undefined ? {} : { restore }),
+      ...(templateGuest === undefined ? {} : { templateGuest }),
       ...(start.nic === undefined ? {} : { firstNic: start.nic.nicId }),
     };
     try {

@@ -51,6 +51,8 @@ export interface OpenVmOptions {
   readonly unplugMs: number;
   /** Gives a QEMU that waits for a template's state what it waits for. Its guest is left paused. */
   readonly restore?: (qmp: QmpClient, signal: AbortSignal) => Promise<void>;
+  /** See `RunningVm`. */
+  readonly templateGuest?: object;
   /** The NIC that it has from its start. */
   readonly firstNic?: string;
   /** What serves its shares. */
@@ -74,6 +76,7 @@ const pressAgainMs = 3000;
 export class QemuVm implements RunningVm {
   readonly record: VmRecord;
   readonly firstNic?: string;
+  readonly templateGuest?: object;
   asleep?: true;
   readonly #options: OpenVmOptions;
   readonly #ring = new ConsoleRing();
@@ -95,6 +98,7 @@ export class QemuVm implements RunningVm {
   private constructor(options: OpenVmOptions) {
     this.record = options.record;
     if (options.firstNic !== undefined) this.firstNic = options.firstNic;
+    if (options.templateGuest !== undefined) this.templateGuest = options.templateGuest;
     this.#options = options;
     const { plan, log } = options;
     const { podId, attached } = plan;

@@ -1,6 +1,11 @@
 import { readFileSync } from "node:fs";
 import test from "ava";
-import { configurationOf, type ParkedNic, parkedNicOf } from "../../guest-init/channel/parked.ts";
+import {
+  aloneParkedNicOf,
+  configurationOf,
+  type ParkedNic,
+  parkedNicOf,
+} from "../../guest-init/channel/parked.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
 import type { GuestConfig, ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import {
@@ -120,6 +125,26 @@ for (const { title, config } of [
     if (title === "IPv4")
       t.is(readFileSync("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "utf8"), "1\n");
   });
+
+test.serial("a NIC that was parked before it was ever up needs no more than steps", async (t) => {
+  await ip("link set lo down");
+  const config = configOf(ipv4, { routes: [gateway], hostname: "cloned" });
+  const asTemplate = configOf({ mac: template, name: "eth0", parked: true, addresses: [] });
+  const found = aloneParkedNicOf(await byMessage(asTemplate));
+  const stepped = found && (await bySteps(config, found));
+  t.deepEqual(stepped?.interfaces[0]?.addresses.map(String), ipv4.addresses);
+  t.is(readFileSync("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "utf8"), "1\n");
+  t.is(readFileSync("/proc/sys/net/ipv6/conf/eth0/accept_ra", "utf8"), "0\n");
+  t.regex(await ip("link show dev lo"), /[<,]UP[,>]/);
+  await byMessage(parkedFrom(own));
+  const sent = await byMessage(config);
+  t.deepEqual(lasting(sent), lasting(stepped as ObservedGuest));
+});
+
+test.serial("names of a clone are for the guest's first process alone", async (t) => {
+  const twin = { kind: "twin", epoch: "another", machineId: "0".repeat(32) } as const;
+  await t.throwsAsync(carryOut([twin]), { message: /not PID 1/ });
+});
 
 test.serial("what the kernel refuses is no configuration: a message has to say why", async (t) => {
   const unreachable = configOf(ipv4, { routes: [{ ...gateway, gateway: "10.9.9.9" }] });

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { PodnetError } from "../../core/errors.ts";
+import { KnownGuest } from "../../daemon/pods/guest/template-guest.ts";
 import {
   type Driver,
   type RunningVm,
@@ -38,7 +39,13 @@ export function driverDoor(machines: Machines, process: Process): Driver {
         await process.later("qmp greeting", () => checkAlive(machine), signal);
         const vm = vmDoor(machine, machines, process);
         if (!machine.isClone || nic === undefined) return vm;
-        return { ...vm, asleep: true, firstNic: nic.nicId };
+        const { identity } = machine;
+        return {
+          ...vm,
+          asleep: true,
+          firstNic: nic.nicId,
+          ...(identity === undefined ? {} : { templateGuest: new KnownGuest(identity) }),
+        };
       } catch (thrown) {
         // Its contract: a start that failed has left nothing.
         machines.reap(plan.runDir);

@@ -57,8 +57,11 @@ export function guestDoor(options: OpenGuestOptions, parts: GuestParts): Guest {
 
   return {
     ready: async (signal) => {
-      if (wake !== undefined) await wake.resume();
+      const waking = wake;
       wake = undefined;
+      if (machine !== undefined && waking?.twin !== undefined)
+        machine.identity = waking.twin.identity;
+      await waking?.resume();
       return await ask("ready", ({ identity }) => identity, signal);
     },
     online: () => Promise.resolve(),

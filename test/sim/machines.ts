@@ -143,7 +143,9 @@ export class Machines {
   /** The agent says READY: for the first time, or having forgotten everything. */
   agentStarts(machine: Machine): void {
     const epoch = `epoch-${++this.#epochs}`;
-    const features = machine.isClone ? [agentFeatures.awake, agentFeatures.parking] : [];
+    const features: string[] = machine.isClone ? [agentFeatures.awake, agentFeatures.parking] : [];
+    if (machine.isClone && this.#random.chance(0.5))
+      features.push(agentFeatures.steps, agentFeatures.twins);
     machine.identity = { api: 4244, extension: 1, agent: "sim", epoch, features };
     for (const report of machine.readyListeners) report(machine.identity);
   }

@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
+import { systemClock } from "../../core/clock.ts";
 import { awaitTemplateGuest } from "../../daemon/pods/guest/template-guest.ts";
+import { wakeOf } from "../../daemon/pods/guest/wake.ts";
 import { podIdFromBytes } from "../../core/names.ts";
 import type { Guest, GuestIdentity } from "../../guest-init/channel/guest.ts";
 import { GuestSession, openGuest } from "../../guest-init/channel/session.ts";
@@ -36,8 +38,11 @@ export interface Factory extends AsyncDisposable {
   readonly rig: Rig;
   readonly templates: readonly RunningVm[];
   plan(): VmPlan;
-  /** Starts a clone; `woken` false lets it run without a word of what it is. */
-  clone(options?: { readonly woken?: boolean }): Promise<Clone>;
+  /**
+   * Starts a clone; `woken` false lets it run without a word of what it is. `asked`: it hears AWAKE
+   * and is asked who it is, as one whose agent takes no names.
+   */
+  clone(options?: { readonly woken?: boolean; readonly asked?: boolean }): Promise<Clone>;
 }
 
 export const awaitGuest: AwaitGuest = awaitTemplateGuest(openGuest, 30_000);
@@ -93,14 +98,12 @@ export async function factory(
     rig: it,
     templates,
     plan,
-    async clone({ woken = true } = {}) {
+    async clone({ woken = true, asked = false } = {}) {
       const vm = await driver.start(plan(), never);
       clones.defer(() => vm.stop({ graceMs: 0 }));
-      const resume = (): Promise<void> => vm.resume(never);
-      const wake = {
-        awakening: () => ({ entropy: randomBytes(64).toString("hex"), clockMs: Date.now() }),
-        resume,
-      };
+      const { twin, ...byAwake } = wakeOf(vm, { clock: systemClock, randomBytes }, never);
+      if (twin === undefined) throw new Error("The template's agent takes no names of clones");
+      const wake = asked ? byAwake : { ...byAwake, twin };
       const guest = openGuest({
         channelPath: vm.socketPath("channel"),
         ttyPath: vm.socketPath("tty"),
@@ -108,7 +111,7 @@ export async function factory(
         ...(woken ? { wake } : {}),
       });
       clones.defer(() => guest.close());
-      if (!woken) await resume();
+      if (!woken) await vm.resume(never);
       return { vm, guest, ...asking(guest), [Symbol.asyncDispose]: () => vm.stop({ graceMs: 0 }) };
     },
     [Symbol.asyncDispose]: () => held.disposeAsync(),

@@ -1,6 +1,7 @@
 import { limited } from "../../../core/aborting.ts";
 import { isPodnetError, PodnetError, toPodnetError } from "../../../core/errors.ts";
 import type { Guest, GuestIdentity, OpenGuestOptions } from "../../../guest-init/channel/guest.ts";
+import { aloneParkedNicOf, type ParkedNic } from "../../../guest-init/channel/parked.ts";
 import { agentFeatures } from "../../../guest-init/protocol/configure.ts";
 import { templateNicMac } from "../../../hypervisor/driver.ts";
 import type { AwaitGuest } from "../../../hypervisor/factory/template.ts";
@@ -8,6 +9,17 @@ import { parseIfName } from "../../../core/names.ts";
 import { nicWaitMs } from "./guest-config.ts";
 import { reportOfEnd } from "../lifecycle/deadlines.ts";
 import { consoleTailText } from "./console-tail.ts";
+
+/** What is known of a template's guest: its clones need not be asked for it. */
+export class KnownGuest {
+  readonly identity: GuestIdentity;
+  /** The NIC that it has parked, when it shows no other. */
+  nic: ParkedNic | undefined;
+
+  constructor(identity: GuestIdentity) {
+    this.identity = identity;
+  }
+}
 
 /**
  * Waits for a template's agent to send READY with its identity, and stays connected: the clone's
@@ -26,8 +38,13 @@ export function awaitTemplateGuest(
       const identity = await guest.ready(limited(readyMs, signal));
       refuseUnlessItWakes(identity);
       const parks = identity.features?.includes(agentFeatures.parking) === true;
+      const known = new KnownGuest(identity);
+      const park = async (): Promise<void> => {
+        known.nic = await parkNic(guest, limited(readyMs, signal));
+      };
       return {
-        ...(parks ? { parkNic: () => parkNic(guest, limited(readyMs, signal)) } : {}),
+        known,
+        ...(parks ? { parkNic: park } : {}),
         preload: (program) => guest.preload(program, limited(readyMs, signal)),
         [Symbol.asyncDispose]: () => guest.close(),
       };
@@ -41,7 +58,7 @@ export function awaitTemplateGuest(
   };
 }
 
-async function parkNic(guest: Guest, signal: AbortSignal): Promise<void> {
+async function parkNic(guest: Guest, signal: AbortSignal): Promise<ParkedNic | undefined> {
   const nic = { mac: templateNicMac, parked: true as const, name: parseIfName("eth0") };
   const interfaces = [{ ...nic, addresses: [] }];
   const config = {
@@ -51,7 +68,7 @@ async function parkNic(guest: Guest, signal: AbortSignal): Promise<void> {
     neighbours: [],
     waitMs: nicWaitMs,
   };
-  await guest.configure(config, signal);
+  return aloneParkedNicOf(await guest.configure(config, signal));
 }
 
 function refuseUnlessItWakes({ extension, features = [] }: GuestIdentity): void {

@@ -1,6 +1,7 @@
 import { limited } from "../../../core/aborting.ts";
 import { PodnetError } from "../../../core/errors.ts";
 import { withoutAttributes } from "../../../guest-init/protocol/attributes.ts";
+import type { Wake } from "../../../guest-init/channel/guest.ts";
 import {
   agentFeatures,
   type GuestConfig,
@@ -91,7 +92,7 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
       reattach: machine.guestIsUp,
       time: live.time,
       ...guestOf(live.plan).channel,
-      ...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),
+      ...(vm.asleep === true ? { wake: wakeClone(vm, live, host, signal) } : {}),
     });
     live.identity = await live.guest.ready(limited(host.timeouts.readyMs, signal));
     const { agent } = live.identity;
@@ -139,6 +140,21 @@ export const actions: { readonly [K in StepKind]: Action<K> } = {
  */
 const mayAnnounceUnheard = ({ plan, spec }: LivePod): boolean =>
   spec.files === undefined && withNic(plan.interfaces).every(({ fresh }) => fresh === true);
+
+/** A clone whose agent need not say who it is finds its configuration behind its names. */
+function wakeClone(vm: RunningVm, live: LivePod, host: Host, signal: AbortSignal): Wake {
+  const wake = wakeOf(vm, host, signal);
+  const { twin } = wake;
+  if (twin === undefined || !mayAnnounceUnheard(live)) return wake;
+  return {
+    ...wake,
+    async resume() {
+      live.identity = twin.identity;
+      live.configuring = configureEarly(live, host, signal);
+      await wake.resume();
+    },
+  };
+}
 
 /** Sends the configuration to a machine that is about to run again. */
 function configureEarly(live: LivePod, host: Host, signal: AbortSignal): Promise<ObservedGuest> {

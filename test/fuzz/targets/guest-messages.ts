@@ -498,6 +498,7 @@ const stepMessages: Target = {
         { kind: "read-file", path: "/etc/resolv.conf" },
         { kind: "netlink", requests: new Uint8Array(20) },
         { kind: "packet", to: new Uint8Array(20), frame: new Uint8Array(42) },
+        { kind: "twin", epoch: "one", machineId: "0f".repeat(16) },
       ]),
     ),
     chosen(0, Uint8Array.of(0, 0, 0, 0x17, 0)),

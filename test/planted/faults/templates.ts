@@ -14,8 +14,8 @@ export const templatesFaults: readonly Fault[] = [
     kind: "record",
     name: "a clone runs before it has randomness of its own",
     file: "guest-init/channel/session.ts",
-    find: "Promise.all([reported, wake.resume()]).then(",
-    put: "void wake.resume();\n    Promise.all([reported]).then(",
+    find: "Promise.all([reported, wake.resume()]).catch(",
+    put: "void wake.resume();\n    Promise.all([reported]).catch(",
     noticedBy: {
       file: session,
       title: "a clone that refuses to be one, or cannot be resumed, is not gone on with",
@@ -26,8 +26,8 @@ export const templatesFaults: readonly Fault[] = [
     kind: "record",
     name: "a clone is not notified that it is one",
     file: "daemon/pods/lifecycle/actions.ts",
-    find: "...(vm.asleep === true ? { wake: wakeOf(vm, host, signal) } : {}),",
-    put: "...(vm.asleep === undefined ? { wake: wakeOf(vm, host, signal) } : {}),",
+    find: "...(vm.asleep === true ? { wake: wakeClone(vm, live, host, signal) } : {}),",
+    put: "...(vm.asleep === undefined ? { wake: wakeClone(vm, live, host, signal) } : {}),",
     noticedBy: {
       file: "test/unit/daemon/pods/steps.test.ts",
       title: "a clone is woken, and no other; each with randomness of its own",
@@ -37,8 +37,8 @@ export const templatesFaults: readonly Fault[] = [
     kind: "record",
     name: "two clones are woken with the same randomness",
     file: "daemon/pods/guest/wake.ts",
-    find: 'Buffer.from(host.randomBytes(64)).toString("hex")',
-    put: 'Buffer.from(host.randomBytes(64)).fill(7).toString("hex")',
+    find: "Buffer.from(host.randomBytes(bytes)).toString",
+    put: "Buffer.from(host.randomBytes(bytes)).fill(7).toString",
     noticedBy: {
       file: "test/unit/daemon/pods/steps.test.ts",
       title: "a clone is woken, and no other; each with randomness of its own",
@@ -64,6 +64,29 @@ export const templatesFaults: readonly Fault[] = [
     build: "image",
     noticedBy: clones,
     slow: true,
+  },
+  {
+    kind: "record",
+    name: "a clone gets its names before its randomness",
+    file: "guest-init/channel/parked.ts",
+    find: '  { kind: "entropy", bytes: hexBytes(entropy) },\n  { kind: "clock", ms: clockMs },\n  { kind: "twin", ...names },\n',
+    put: '  { kind: "clock", ms: clockMs },\n  { kind: "twin", ...names },\n  { kind: "entropy", bytes: hexBytes(entropy) },\n',
+    noticedBy: {
+      file: session,
+      title: "a clone that is known gets its names before it runs, and is asked nothing",
+    },
+  },
+  {
+    kind: "record",
+    name: "clones keep their template's epoch",
+    file: "daemon/pods/guest/wake.ts",
+    find: "identity: { ...identity, epoch: hex(host, 16) },",
+    put: "identity: { epoch: hex(host, 16), ...identity, },",
+    noticedBy: {
+      file: "test/unit/daemon/pods/steps.test.ts",
+      title:
+        "a clone whose template's agent is known has names of its own, and is configured as it wakes",
+    },
   },
   {
     kind: "release",

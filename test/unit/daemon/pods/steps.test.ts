@@ -1,4 +1,6 @@
 import test from "ava";
+import { KnownGuest } from "../../../../daemon/pods/guest/template-guest.ts";
+import type { Twin } from "../../../../guest-init/channel/guest.ts";
 import { systemClock } from "../../../../core/clock.ts";
 import { isPodnetError, PodnetError } from "../../../../core/errors.ts";
 import { bringUp } from "../../../../daemon/pods/lifecycle/bring-up.ts";
@@ -147,6 +149,47 @@ test("a clone is woken, and no other; each with randomness of its own", async (t
   t.regex(other ?? "", /^[0-9a-f]{128}$/);
   t.not(one, other);
   t.is(none, undefined);
+});
+
+test("a clone whose template's agent is known has names of its own, and is configured as it wakes", async (t) => {
+  const known = { api: 4244, extension: 1, agent: "a", epoch: "template's" };
+  const twins: (Twin | undefined)[] = [];
+  for (const { features, fresh } of [
+    { features: ["steps", "twins"], fresh: true },
+    { features: ["steps", "twins"], fresh: false },
+    { features: ["steps"], fresh: true },
+  ]) {
+    const stage = scene();
+    if (fresh)
+      stage.live.plan = {
+        ...plan,
+        interfaces: plan.interfaces.map((each) => ({ ...each, fresh: true })),
+      };
+    const { openGuest } = stage.host;
+    const templateGuest = new KnownGuest({ ...known, features });
+    Object.assign(stage.vm, { asleep: true, templateGuest });
+    Object.assign(stage.host, {
+      openGuest: (options: Parameters<typeof openGuest>[0]) => {
+        const guest = openGuest(options);
+        const { wake } = options;
+        twins.push(wake?.twin);
+        const ready = async (signal: AbortSignal) => {
+          await wake?.resume();
+          return wake?.twin?.identity ?? (await guest.ready(signal));
+        };
+        return { ...guest, ready };
+      },
+    });
+    t.is((await up(stage)).kind, "up");
+    const isEarly = stage.calls.indexOf("configure") < stage.calls.indexOf("resume");
+    t.is(isEarly, fresh && features.includes("twins"), stage.calls.join());
+    t.is(stage.reported.length, 1, "once");
+  }
+  const [one, other, asked] = twins;
+  t.regex(one?.identity.epoch ?? "", /^[0-9a-f]{32}$/);
+  t.regex(one?.machineId ?? "", /^[0-9a-f]{32}$/);
+  t.is(new Set([one, other].flatMap((twin) => [twin?.identity.epoch, twin?.machineId])).size, 4);
+  t.is(asked, undefined, "its agent knows AWAKE alone");
 });
 
 const failures: readonly (readonly [string, string])[] = [

@@ -1,4 +1,6 @@
 import test from "ava";
+import type { Twin } from "../../../../guest-init/channel/guest.ts";
+import { aloneParkedNicOf } from "../../../../guest-init/channel/parked.ts";
 import type { GuestSession } from "../../../../guest-init/channel/session.ts";
 import { command } from "../../../../guest-init/protocol/codes.ts";
 import type { ObservedGuest } from "../../../../guest-init/protocol/configure.ts";
@@ -73,6 +75,42 @@ test("what was not parked just before, or by an agent without steps, is sent a m
   await byMessage(up, park, shown("52:54:00:00:00:01", true));
   await byMessage(up, podConfig, shown("52:54:00:00:00:03", true));
   t.pass();
+});
+
+test("a clone whose template was parked is sent steps at once, behind its names", async (t) => {
+  const { interfaces } = shownParked;
+  const nic = aloneParkedNicOf(shownParked);
+  t.is(nic?.mac, interfaces[0]?.mac);
+  const twin: Twin = {
+    identity: { api: 4244, extension: 1, agent: "a", epoch: "own", features: ["steps", "twins"] },
+    machineId: "0f".repeat(16),
+    nic,
+  };
+  const wake = { awakening: () => ({ entropy: "01", clockMs: 5 }), resume: async () => {}, twin };
+  await using both = await pair({ wake });
+  const observed = both.guest.configure(podConfig, never);
+  const names = parseSteps((await both.peer.command(command.steps)).payload);
+  t.is(names.at(-1)?.kind, "twin");
+  const steps = parseSteps((await both.peer.command(command.steps)).payload);
+  t.is(steps[0]?.kind, "entropy");
+  const answer = (asked: typeof steps): Uint8Array =>
+    encodeStepResults({ done: asked.map((step) => resultOf(step, "pod")), errno: 0 });
+  await both.peer.say(command.ack, answer(names));
+  await both.peer.say(command.ack, answer(steps));
+  t.is((await observed).hostname, "pod");
+});
+
+test("a guest that shows more than one NIC that is down has not parked it", (t) => {
+  const [there] = shownParked.interfaces;
+  const { routes } = shown("52:54:00:00:00:03", true);
+  for (const more of [
+    { interfaces: [] },
+    { interfaces: [there, there] },
+    { interfaces: [{ ...there, up: true }] },
+    { interfaces: [{ ...there, addresses: ["10.1.0.2/24"] }] },
+    { routes: routes.length > 0 ? routes : podConfig.routes },
+  ])
+    t.is(aloneParkedNicOf({ ...shownParked, ...more } as ObservedGuest), undefined);
 });
 
 test("a guest that does not do all steps is sent the message, which says why", async (t) => {

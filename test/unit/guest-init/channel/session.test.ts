@@ -3,7 +3,9 @@ import { PodnetError } from "../../../../core/errors.ts";
 import { command } from "../../../../guest-init/protocol/codes.ts";
 import { encodeVersion } from "../../../../guest-init/protocol/replies.ts";
 import { parseAwakening } from "../../../../guest-init/protocol/extension-messages.ts";
-import type { Wake } from "../../../../guest-init/channel/guest.ts";
+import { encodeStepResults, parseSteps } from "../../../../guest-init/protocol/steps.ts";
+import { noBytes } from "../../../../guest-init/protocol/bytes.ts";
+import type { Twin, Wake } from "../../../../guest-init/channel/guest.ts";
 import { ScriptedGuest } from "../../../peers/scripted-guest.ts";
 import { closes, met, never, pair, paired } from "./fixtures/session.ts";
 
@@ -58,6 +60,58 @@ test("a clone that refuses to be one, or cannot be resumed, is not gone on with"
 
   const failure = new PodnetError("QMP_FAILED", "QEMU refused it");
   await using stuck = await pair({ wake: wakeWith(() => Promise.reject(failure)) });
+  await closes(t, stuck, "QMP_FAILED");
+});
+
+const named: Twin = {
+  identity: { api: 4244, extension: 1, agent: "a", epoch: "own", features: ["steps", "twins"] },
+  machineId: "0f".repeat(16),
+  nic: undefined,
+};
+const namesDone = encodeStepResults({ done: [noBytes, Buffer.from("5"), noBytes], errno: 0 });
+
+test("a clone that is known gets its names before it runs, and is asked nothing", async (t) => {
+  const resumed = Promise.withResolvers<void>();
+  await using both = await pair({ wake: { ...wakeWith(() => resumed.promise), twin: named } });
+  const { peer, guest } = both;
+  t.is(await guest.ready(never), named.identity, "although it does not run yet");
+  const { payload } = await peer.command(command.steps);
+  t.deepEqual(parseSteps(payload), [
+    { kind: "entropy", bytes: Uint8Array.of(0, 255) },
+    { kind: "clock", ms: 5 },
+    { kind: "twin", epoch: "own", machineId: named.machineId },
+  ]);
+  const pinged = guest.ping(never);
+  await peer.command(command.ping);
+  resumed.resolve();
+  await peer.say(command.ack, namesDone);
+  await peer.say(command.ack);
+  await t.notThrowsAsync(pinged);
+  // A restarted agent has another epoch, and has to be asked.
+  const again = new Promise((resolve) => guest.onReady(resolve));
+  await peer.say(command.ready);
+  await peer.introduce("ours");
+  t.like(await again, { epoch: "one" });
+});
+
+test("a clone that does not take its names, or cannot be resumed, is not gone on with", async (t) => {
+  const answers = [
+    [command.error, undefined, "AGENT_REFUSED"],
+    [command.ack, encodeStepResults({ done: [noBytes], errno: 30 }), "AGENT_REFUSED"],
+    [command.ack, noBytes, "AGENT_PROTOCOL"],
+  ] as const;
+  for (const [code, payload, failure] of answers) {
+    await using both = await pair({
+      wake: { ...wakeWith(() => Promise.resolve()), twin: named },
+    });
+    await both.peer.command(command.steps);
+    await both.peer.say(code, payload);
+    await closes(t, both, failure);
+  }
+  const refused = new PodnetError("QMP_FAILED", "QEMU refused it");
+  await using stuck = await pair({
+    wake: { ...wakeWith(() => Promise.reject(refused)), twin: named },
+  });
   await closes(t, stuck, "QMP_FAILED");
 });
 

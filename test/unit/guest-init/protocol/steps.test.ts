@@ -24,6 +24,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     to: fc.uint8Array({ minLength: 20, maxLength: 20 }),
     frame: bytes,
   }),
+  fc.record({
+    kind: fc.constant("twin" as const),
+    epoch: fc.constantFrom("1", "0f0f"),
+    machineId: fc.constantFrom("0f".repeat(16), "a".repeat(32)),
+  }),
 );
 
 test("steps and results come back as they were, whatever they are", (t) => {
@@ -50,6 +55,10 @@ test("steps that are cut off, unknown or no text are refused", (t) => {
     [0, 0, 0, 0x12, 0], // a name that is NUL
     [0, 0, 0, 0x14, 0x61], // a path without text
     [0, 0, 0, 0x17, 0], // a packet without an address
+    [0, 0, 0, 0x28, 0x61, 0x62], // a twin with one name
+    [0, 0, 0, 0x28, 0x61, 0], // a twin without a machine id
+    [0, 0, 2, 0x18, 0, ...Buffer.from("0".repeat(32))], // a twin without an epoch
+    [0, 0, 2, 0x28, 0x61, 0, ...Buffer.from("Z".repeat(32))], // an id of other letters
   ])
     t.throws(() => parseSteps(Uint8Array.from(wrong)), { code: "AGENT_PROTOCOL" });
 });

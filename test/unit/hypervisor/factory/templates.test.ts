@@ -21,7 +21,7 @@ class Built {
   make(name: string): Template {
     // Nothing here looks into it.
     const unused = {} as Template["memory"];
-    const parts = { memory: unused, state: unused, hasNic: false };
+    const parts = { memory: unused, state: unused, hasNic: false, guest: {} };
     return { ...parts, [Symbol.dispose]: () => this.freed.push(name) };
   }
 
