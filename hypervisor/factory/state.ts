@@ -75,9 +75,12 @@ async function move(
     }),
   ];
   try {
-    await qmp.execute("migrate-set-parameters", announcement, { signal });
-    await qmp.execute("migrate-set-capabilities", { capabilities }, { signal });
-    await qmp.passFd(fdName, fd, { signal });
+    // QEMU takes commands in their order.
+    await Promise.all([
+      qmp.execute("migrate-set-parameters", announcement, { signal }),
+      qmp.execute("migrate-set-capabilities", { capabilities }, { signal }),
+      qmp.passFd(fdName, fd, { signal }),
+    ]);
     await begin();
     await over;
   } finally {

@@ -287,7 +287,9 @@ export class QmpClient implements Disposable {
     const late = setTimeout(() => pending.reject(this.#timedOut(command, deadlineMs)), deadlineMs);
     signal?.addEventListener("abort", abort, { once: true });
     this.#pending.set(id, pending);
-    const line = encodeUtf8(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
+    // QEMU 7.2 reads byte by byte, with six system calls for each.
+    const given = Object.keys(args).length === 0 ? {} : { arguments: args };
+    const line = encodeUtf8(`${JSON.stringify({ execute: command, ...given, id })}\n`);
     send(line).catch((thrown: unknown) => {
       const error = toPodnetError(thrown, "QMP_PROTOCOL");
       // Sending reports a broken wire a moment before the socket does. A descriptor that cannot be
