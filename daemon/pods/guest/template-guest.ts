@@ -68,7 +68,10 @@ async function parkNic(guest: Guest, signal: AbortSignal): Promise<ParkedNic | u
     neighbours: [],
     waitMs: nicWaitMs,
   };
-  return aloneParkedNicOf(await guest.configure(config, signal));
+  const observed = await guest.configure(config, signal);
+  // Its kernel looks at the NIC's carrier after the agent has seen the NIC, while that waits for more.
+  await guest.ping(signal);
+  return aloneParkedNicOf(observed);
 }
 
 function refuseUnlessItWakes({ extension, features = [] }: GuestIdentity): void {
