@@ -13,13 +13,7 @@ import { placeGuestFile, readGuestFile, writeGuestFile } from "./guest-files.ts"
 import { hello } from "./hello.ts";
 import { Interfaces } from "./network/interfaces.ts";
 import { Links } from "./network/links.ts";
-import {
-  addRandomness,
-  ensureMachineId,
-  newEpoch,
-  newMachineId,
-  writeMachineId,
-} from "./machine.ts";
+import { addRandomness, ensureMachineId, newEpoch, newMachineId } from "./machine.ts";
 import { type Around, MainProcess } from "./main-process/main-process.ts";
 import { preloadProgram } from "./main-process/preload.ts";
 import { Netlink } from "./network/netlink.ts";
@@ -77,6 +71,8 @@ export class Agent {
     this.#loop = loop;
     this.#options = options;
     this.#links = new Links(loop, new Netlink(), options.channel === portNames.control);
+    this.#links.netlink.serveSteps();
+    loop.servesItself = () => this.#control.waitingPort;
     this.#interfaces = new Interfaces(this.#links);
     this.#processes = new Processes(
       loop,
@@ -159,7 +155,7 @@ export class Agent {
       [command.hello, (payload) => this.#hello(payload)],
       [command.awake, (payload) => this.#awake(payload)],
       [command.configure, (payload) => this.#configure(payload)],
-      [command.steps, (payload) => this.#carryOut(payload)],
+      [command.steps, carryOut],
       [command.preload, preloadProgram],
       [command.startMain, (payload) => this.#main.start(payload)],
       [command.followMain, (payload) => this.#main.follow(payload)],
@@ -176,7 +172,8 @@ export class Agent {
   }
 
   #hello(payload: Uint8Array): Reply {
-    const reply = hello(payload, { epoch: this.#epoch, isInit: this.#options.isInit });
+    const epoch = sys.epoch() || this.#epoch;
+    const reply = hello(payload, { epoch, isInit: this.#options.isInit });
     this.#streams.extend();
     this.#control.extend();
     return reply;
@@ -187,28 +184,13 @@ export class Agent {
    * too.
    */
   #awake(payload: Uint8Array): Reply {
-    this.#refuseUnlessInit();
+    if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
     const { entropy, clockMs } = parseAwakening(payload);
     addRandomness(hexBytes(entropy));
     sys.setClock(clockMs);
     this.#epoch = newEpoch();
     newMachineId();
     return done;
-  }
-
-  #refuseUnlessInit(): void {
-    if (!this.#options.isInit) throw new PodnetError("UNSUPPORTED", "This agent is not PID 1");
-  }
-
-  #carryOut(payload: Uint8Array): Reply {
-    return carryOut(payload, {
-      netlink: this.#links.netlink,
-      beTwin: (epoch, machineId) => {
-        this.#refuseUnlessInit();
-        this.#epoch = epoch;
-        writeMachineId(machineId);
-      },
-    });
   }
 
   #configure(payload: Uint8Array): Promise<Reply> {

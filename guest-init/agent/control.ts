@@ -106,6 +106,12 @@ export class Control {
     this.#port.flush();
   }
 
+  /** The port, while nothing of what has come is left, and nothing is to be sent; else -1. */
+  get waitingPort(): number {
+    const isIdle = this.#extended && !this.#working && this.#queue.length === 0;
+    return isIdle && this.#rest.length === 0 && !this.#decoder.pending ? this.#port.idle : -1;
+  }
+
   #ready(): void {
     this.#announced = false;
     // Data that is there already was meant for an earlier agent: virtio ports keep it across a

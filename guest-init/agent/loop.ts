@@ -54,6 +54,8 @@ export class Loop {
   /** Pairs of a place and what happened there. */
   #found = new Int32Array(32);
   readonly #report: (thrown: unknown) => void;
+  /** A port that waits for commands, whose steps need no handler; -1 when there is none. */
+  servesItself: () => number = () => -1;
 
   constructor(report: (thrown: unknown) => void) {
     this.#report = report;
@@ -101,7 +103,13 @@ export class Loop {
 
   tick(): void {
     const found = this.#found;
-    const count = sys.poll(this.#set, this.#timeout(), this.#entries.length, found);
+    const count = sys.poll(
+      this.#set,
+      this.#timeout(),
+      this.#entries.length,
+      found,
+      this.servesItself() + 1,
+    );
     if (count === 1) this.#handle(this.#entries[found[0] as number] as Entry, found[1] as number);
     else if (count > 1) this.#handleAll(count);
     if (this.#timers.length > 0) this.#runDue();

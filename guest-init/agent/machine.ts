@@ -54,11 +54,9 @@ export function addRandomness(bytes: Uint8Array): void {
 const machineIdFile = "/etc/machine-id";
 
 /** Gives the guest another machine-id(5): 32 hexadecimal digits from the kernel's random pool. */
-export const newMachineId = (): void => writeMachineId(newUuid().replaceAll("-", ""));
-
-export function writeMachineId(id: string): void {
+export function newMachineId(): void {
   makeDirectories("/etc");
-  replaceFile(machineIdFile, encodeUtf8(`${id}\n`));
+  replaceFile(machineIdFile, encodeUtf8(`${newUuid().replaceAll("-", "")}\n`));
 }
 
 /** Gives the guest a machine-id unless its image brought one. */

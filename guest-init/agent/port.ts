@@ -74,6 +74,11 @@ export class Port {
     return this.#outBytes;
   }
 
+  /** Its descriptor, while its bytes are taken and none are queued; else -1. */
+  get idle(): number {
+    return this.#out.length === 0 && this.#reading && this.#watch !== undefined ? this.#fd : -1;
+  }
+
   /** Opens the port; tries again until it is there. Answers whether it is open now. */
   open(): boolean {
     if (this.#fd >= 0) return true;
@@ -238,7 +243,8 @@ export class Port {
   #hungUp(): void {
     this.#watch?.stop();
     this.#watch = undefined;
-    const doubtful = !this.#socket && sys.monotonic() - this.#heardAt < doubtMs;
+    const doubtful =
+      !this.#socket && sys.monotonic() - Math.max(this.#heardAt, sys.heard()) < doubtMs;
     if (this.#hostPresent && !doubtful) {
       this.#hostPresent = false;
       this.#out = [];

@@ -58,7 +58,12 @@ interface Native {
   monotonic(): number;
   clock(): number;
   setClock(ms: number): number;
-  poll(set: Int32Array, timeoutMs: number, count: number, found: Int32Array): number;
+  poll(set: Int32Array, timeoutMs: number, count: number, found: Int32Array, port: number): number;
+  steps(payload: Uint8Array): number;
+  results(into: Uint8Array): number;
+  useNetlink(fd: number): number;
+  epoch(into: Uint8Array): number;
+  heard(): number;
   ioctlNumber(fd: number, request: number, value: number): number;
   ioctlBytes(fd: number, request: number, bytes: Uint8Array): number;
   socket(domain: number, type: number, protocol: number): number;
@@ -104,6 +109,7 @@ export class SysError extends Error {
 
 export const eagain = 11;
 const eintr = 4;
+const ebadmsg = 74;
 
 function checked(what: string, result: number): number {
   if (result < 0) throw new SysError(what, -result);
@@ -348,10 +354,28 @@ export const sys = {
 
   /**
    * `set` holds struct pollfd: descriptor, then events. `found` gets pairs: a place in the set, and
-   * what happened there. Answers how many.
+   * what happened there. Answers how many. `port` is one more than the descriptor of a port whose
+   * STEPS are carried out before anything of them is seen here; 0 when there is none.
    */
-  poll: (set: Int32Array, timeoutMs: number, count: number, found: Int32Array): number =>
-    podnetSys.poll(set, timeoutMs, count, found),
+  poll: (set: Int32Array, timeoutMs: number, count: number, found: Int32Array, port = 0): number =>
+    podnetSys.poll(set, timeoutMs, count, found, port),
+  /** Does steps, and answers their results; undefined when the payload is none. */
+  steps(payload: Uint8Array): Uint8Array | undefined {
+    const length = podnetSys.steps(payload);
+    if (length === -ebadmsg) return undefined;
+    const results = new Uint8Array(checked("steps", length));
+    podnetSys.results(results);
+    return results;
+  },
+  /** The socket of rtnetlink that steps use. */
+  useNetlink: (fd: number): number => podnetSys.useNetlink(fd),
+  /** The epoch that steps have given this clone; empty unless they have. */
+  epoch(): string {
+    const name = new Uint8Array(256);
+    return decodeUtf8(name.subarray(0, podnetSys.epoch(name)));
+  },
+  /** When steps came last, on the clock of `monotonic`. */
+  heard: (): number => podnetSys.heard(),
   ioctlNumber: (fd: number, request: number, value: number): number =>
     checked("ioctl", podnetSys.ioctlNumber(fd, request, value)),
   ioctlBytes: (fd: number, request: number, bytes: Uint8Array): number =>

@@ -96,8 +96,8 @@ export interface SteppedConfiguration {
 }
 
 /**
- * What a clone is sent before it runs, where AWAKE is not. Randomness comes first: whatever is drawn
- * before, its twins draw too.
+ * What a clone is sent before it runs, where AWAKE is not. Randomness comes first: whatever is
+ * drawn before, its twins draw too.
  */
 export const stepsOfTwin = (
   { entropy, clockMs }: Awakening,

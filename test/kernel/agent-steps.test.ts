@@ -7,6 +7,7 @@ import {
   parkedNicOf,
 } from "../../guest-init/channel/parked.ts";
 import { command } from "../../guest-init/protocol/codes.ts";
+import { encodeCtlFrame } from "../../guest-init/protocol/ctl-frame.ts";
 import type { GuestConfig, ObservedGuest } from "../../guest-init/protocol/configure.ts";
 import {
   encodeGuestConfig,
@@ -29,6 +30,8 @@ let host: AgentHost;
 test.before(async () => {
   await ownNetns();
   host = await AgentHost.start();
+  // An agent that has agreed on the extension carries steps out before its engine sees them.
+  await host.ack(command.hello, { versions: [1], nonce: "n" });
 });
 test.after.always(() => host[Symbol.asyncDispose]());
 // The other end is elsewhere: the guest has one NIC.
@@ -143,13 +146,75 @@ test.serial("a NIC that was parked before it was ever up needs no more than step
 
 test.serial("names of a clone are for the guest's first process alone", async (t) => {
   const twin = { kind: "twin", epoch: "another", machineId: "0".repeat(32) } as const;
-  await t.throwsAsync(carryOut([twin]), { message: /not PID 1/ });
+  t.deepEqual(await carryOut([twin]), { done: [], errno: 1 });
 });
 
 test.serial("what the kernel refuses is no configuration: a message has to say why", async (t) => {
   const unreachable = configOf(ipv4, { routes: [{ ...gateway, gateway: "10.9.9.9" }] });
   t.is(await bySteps(unreachable, await parked()), undefined);
   await t.throwsAsync(byMessage(unreachable), { message: /was refused.*ENETUNREACH/ });
+});
+
+const ostype = { kind: "read-file", path: "/proc/sys/kernel/ostype" } as const;
+const stepsFrame = (...steps: readonly Step[]): Uint8Array =>
+  encodeCtlFrame(command.steps, encodeSteps(steps));
+const results = async (): Promise<string[]> => {
+  const { code, payload } = await host.answer();
+  return code === command.ack ? parseStepResults(payload).done.map(String) : ["refused"];
+};
+
+test.serial(
+  "steps come in pieces, and among other commands: answers are in their order",
+  async (t) => {
+    const ping = encodeCtlFrame(command.ping);
+    const one = stepsFrame(ostype);
+    const two = stepsFrame(ostype, ostype);
+    host.control.write(Buffer.concat([one, two, ping, one, ping, two]));
+    t.deepEqual(await results(), ["Linux\n"]);
+    t.deepEqual(await results(), ["Linux\n", "Linux\n"]);
+    t.is((await host.answer()).payload.length, 0);
+    t.deepEqual(await results(), ["Linux\n"]);
+    t.is((await host.answer()).payload.length, 0);
+    t.deepEqual(await results(), ["Linux\n", "Linux\n"]);
+    for (const cut of [3, 8, 11, one.length - 1]) {
+      host.control.write(Buffer.concat([two, one.subarray(0, cut)]));
+      t.deepEqual(await results(), ["Linux\n", "Linux\n"]);
+      host.control.write(Buffer.concat([one.subarray(cut), two]));
+      t.deepEqual(await results(), ["Linux\n"]);
+      t.deepEqual(await results(), ["Linux\n", "Linux\n"]);
+    }
+    // More than is read at once.
+    const many = Array.from({ length: 1500 }, () => ostype);
+    host.control.write(Buffer.concat([stepsFrame(...many), one]));
+    t.is((await results()).length, 1500);
+    t.deepEqual(await results(), ["Linux\n"]);
+  },
+);
+
+test.serial("what is no step is refused, and none before it is done", async (t) => {
+  const whole = encodeSteps([{ kind: "hostname", name: "never" }, ostype]);
+  const wrong: readonly (readonly number[])[] = [
+    [0, 0, 0, 15],
+    [0, 0, 0, 0x11, 7],
+    [0, 0, 0, 0x81, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+    [0, 0, 0, 0x12, 0],
+    [0, 0, 0, 0x14, 0x61],
+    [0, 0, 0, 0x17, 0],
+    [0, 0, 0, 0x00],
+    [0, 0, 0x20, 0x10, ...Array.from({ length: 513 }, () => 1)],
+    [0, 0, 0, 0x28, 0x61, 0x62],
+    [0xff, 0xff, 0xff, 0xf5],
+    [0, 0],
+  ];
+  for (const bytes of wrong) {
+    host.control.write(
+      encodeCtlFrame(command.steps, Buffer.concat([whole, Uint8Array.from(bytes)])),
+    );
+    t.deepEqual(await results(), ["refused"], bytes.slice(0, 12).join());
+  }
+  t.not(readFileSync("/proc/sys/kernel/hostname", "utf8"), "never\n");
+  host.control.write(encodeCtlFrame(command.steps));
+  t.deepEqual(await results(), []);
 });
 
 test.serial("the first step that fails is the last one", async (t) => {

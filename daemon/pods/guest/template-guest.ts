@@ -69,7 +69,8 @@ async function parkNic(guest: Guest, signal: AbortSignal): Promise<ParkedNic | u
     waitMs: nicWaitMs,
   };
   const observed = await guest.configure(config, signal);
-  // Its kernel looks at the NIC's carrier after the agent has seen the NIC, while that waits for more.
+  // The agent sees the NIC before its kernel has looked at the carrier: that is done when the agent
+  // waits for more.
   await guest.ping(signal);
   return aloneParkedNicOf(observed);
 }

@@ -18,6 +18,7 @@
 
 #include "engine.h"
 #include "forward.h"
+#include "steps.h"
 
 #define TEXT(index) arg_text(call, index)
 #define INT(index) arg_int(call, index)
@@ -45,11 +46,12 @@ CALL(read) {
 }
 /*
  * As much as there is and fits: a virtio port hands out a page a time. For descriptors that do not
- * block.
+ * block. What steps.c has read and left comes first.
  */
 CALL(fill) {
   struct bytes buffer = arg_bytes(call, 1);
-  uint32_t used = 0;
+  double rest = take_rest(INT(0), buffer.data, buffer.length);
+  uint32_t used = rest > 0 ? (uint32_t)rest : 0;
   ssize_t count = 0;
   while (used < buffer.length && (count = read(INT(0), buffer.data + used, buffer.length - used)) > 0) used += (uint32_t)count;
   /* Bytes read before an end or a failure count; the next call reports the end or the failure. */
@@ -174,7 +176,7 @@ CALL(setClock) {
  * Datagrams of netlink, while there are some and one of the largest has room (32 KiB, netlink_dump
  * of Linux 6.1), each padded to four bytes as the messages in it are.
  */
-static double receive_all(int fd, struct bytes into) {
+double receive_all(int fd, struct bytes into) {
   uint32_t used = 0;
   while (into.length - used >= 32768) {
     ssize_t count = recv(fd, into.data + used, into.length - used, MSG_TRUNC);
@@ -186,18 +188,38 @@ static double receive_all(int fd, struct bytes into) {
   return used;
 }
 
+/* Steps that have come at a port are done. How many descriptors are left with an event. */
+static int without_steps(struct pollfd *fds, int count, int happened, int port) {
+  for (int i = 0; i < count; i++) {
+    if (fds[i].fd != port || !(fds[i].revents & POLLIN) || !serve_steps(port)) continue;
+    fds[i].revents &= ~POLLIN;
+    return happened - (fds[i].revents == 0);
+  }
+  return happened;
+}
+
 /*
- * poll(set, timeout, count, found): an Int32Array of pairs is an array of struct pollfd: fd, then
- * events | revents << 16. `found` gets pairs of a place in the set and its events. Answers how
- * many.
+ * poll(set, timeout, count, found, port): an Int32Array of pairs is an array of struct pollfd: fd,
+ * then events | revents << 16. `found` gets pairs of a place in the set and its events. Answers how
+ * many. `port` is a descriptor and one, of a port that waits for commands: steps that come there
+ * are done here, and are no event.
  */
 CALL(poll) {
   struct bytes set = arg_bytes(call, 0), found = arg_bytes(call, 3);
   struct pollfd *fds = (struct pollfd *)set.data;
-  int count = INT(2), used = 0;
+  int count = INT(2), port = INT(4) - 1, timeout = INT(1), used = 0, happened;
   if (count < 0 || (size_t)count > set.length / sizeof *fds || (size_t)count > found.length / 8) return -EINVAL;
-  int happened = poll(fds, (nfds_t)count, INT(1));
-  if (happened < 0) return -(double)errno;
+  const double until = timeout < 0 ? 0 : milliseconds(CLOCK_MONOTONIC) + timeout;
+  for (;;) {
+    happened = poll(fds, (nfds_t)count, timeout);
+    if (happened < 0) return -(double)errno;
+    if (happened == 0 || port < 0) break;
+    happened = without_steps(fds, count, happened, port);
+    if (happened > 0) break;
+    if (timeout < 0) continue;
+    const double left = until - milliseconds(CLOCK_MONOTONIC);
+    timeout = left > 0 ? (int)left + 1 : 0;
+  }
   for (int i = 0; used < happened && i < count; i++) {
     if (!fds[i].revents) continue;
     int32_t pair[2] = {i, (uint16_t)fds[i].revents};
@@ -289,6 +311,11 @@ const struct native sys_functions[] = {
     {"clock", sys_clock},
     {"setClock", sys_setClock},
     {"poll", sys_poll},
+    {"steps", sys_steps},
+    {"results", sys_results},
+    {"useNetlink", sys_useNetlink},
+    {"epoch", sys_epoch},
+    {"heard", sys_heard},
     {"ioctlNumber", sys_ioctlNumber},
     {"ioctlBytes", sys_ioctlBytes},
     {"socket", sys_socket},

@@ -11,7 +11,7 @@ const sockRaw = 3;
  */
 let socket = -1;
 
-export function sendPacket({ to, frame }: Packet): void {
+function sendPacket({ to, frame }: Packet): void {
   // Protocol 0: it sends, and is handed nothing.
   if (socket < 0) socket = sys.socket(afPacket, sockRaw, 0);
   sys.send(socket, frame, to);

@@ -126,19 +126,9 @@ export class Netlink {
     return acks;
   }
 
-  /**
-   * Sends requests that the host has encoded, the last of which may be a list, and answers all that
-   * the kernel sends back.
-   */
-  passOn(requests: Uint8Array): Uint8Array {
-    let count = sys.exchange(this.#fd, requests, this.#buffer);
-    const parts = [this.#copy(count ?? 0)];
-    // The rest of a long list: a datagram more would not have had room.
-    while (count !== undefined && count > bufferSize - datagramMax) {
-      count = sys.receiveAll(this.#fd, this.#buffer);
-      if (count !== undefined) parts.push(this.#copy(count));
-    }
-    return parts.length === 1 ? (parts[0] as Uint8Array) : joinBytes(parts);
+  /** Has steps of the host use this socket, too. */
+  serveSteps(): void {
+    sys.useNetlink(this.#fd);
   }
 
   /** Does one request; these error names count as success. Answers whether it was one of them. */

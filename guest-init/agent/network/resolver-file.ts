@@ -24,13 +24,6 @@ export function setResolver(dns: ResolverWords): string | undefined {
   return readText(file) === text && !isLink() ? undefined : writeResolver(text);
 }
 
-/** Throws where `setResolver` would look for another way. */
-export function replaceResolver(text: string): void {
-  const content = encodeUtf8(text);
-  writeForContainers(content);
-  replaceFile(file, content);
-}
-
 function writeForContainers(content: Uint8Array): void {
   if (!forContainers()) return;
   makeDirectories(hyperDirectory);

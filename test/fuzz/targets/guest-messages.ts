@@ -527,7 +527,15 @@ const resultsAs = (hostname: string, refused?: number): Uint8Array =>
 const stepResults: Target = {
   name: "step-results",
   files: ["guest-init/channel/parked.ts"],
-  except: ["parkedNicOf", "configurationOf", "changesOf", "add", "netlinkStep"],
+  except: [
+    "parkedNicOf",
+    "aloneParkedNicOf",
+    "stepsOfTwin",
+    "configurationOf",
+    "changesOf",
+    "add",
+    "netlinkStep",
+  ],
   seeds: [resultsAs("pod"), resultsAs("x".repeat(256)), resultsAs("pod", 13)],
   words: [],
   run: (bytes) => void valueOf(refusals, () => stepped?.observed(steps.parseStepResults(bytes))),

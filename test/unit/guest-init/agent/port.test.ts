@@ -12,6 +12,8 @@ interface Kernel {
   readonly reads: (string | 0)[];
   readonly written: string[];
   now: number;
+  /** When steps came last, which the port does not see. */
+  stepsAt: number;
 }
 
 const eagain = 11;
@@ -19,7 +21,7 @@ const enoent = 2;
 
 /** The agent's calls of its kernel, which its engine has and Node has not. */
 function playKernel(): Kernel {
-  const kernel: Kernel = { reads: [], written: [], now: 1000 };
+  const kernel: Kernel = { reads: [], written: [], now: 1000, stepsAt: -1000 };
   const native = {
     mode: () => 0o020_600,
     open: () => 7,
@@ -35,6 +37,7 @@ function playKernel(): Kernel {
       return bytes.length;
     },
     monotonic: () => kernel.now,
+    heard: () => kernel.stepsAt,
   };
   Object.assign(globalThis, { podnetSys: native });
   return kernel;
