@@ -3,7 +3,7 @@ import type { PodId } from "../../../core/names.ts";
 import { didYouMean } from "../../../core/nearest.ts";
 import type { Database } from "../../store/database.ts";
 import type { PodRow } from "./pod-row.ts";
-import { type DamagedPod, usable } from "./pod-rows.ts";
+import { type DamagedPod, isDamaged, usable } from "./pod-rows.ts";
 import {
   findPods,
   getAnyPod,
@@ -20,14 +20,29 @@ import { getRun, podsWithRun, type RunRow } from "./runs.ts";
 /** The records of pods, as they are read. */
 export class PodReader {
   protected readonly db: Database;
+  /** What was read last, and how many commits there were. */
+  #last: { readonly row: PodRow; readonly commits: number } | undefined;
 
   constructor(db: Database) {
     this.db = db;
   }
 
-  /** Throws `STATE_CORRUPT` when the record is unreadable. */
+  /**
+   * A call reads its pod more than once; without a commit in between it gets the same object.
+   * Throws `STATE_CORRUPT` when the record is unreadable.
+   */
   get(id: PodId): PodRow | undefined {
-    return getPod(this.db, id);
+    const last = this.#last;
+    if (last?.row.id === id && last.commits === this.db.commits && !this.db.inTransaction)
+      return last.row;
+    return this.#remembered(getPod(this.db, id));
+  }
+
+  /** (An open transaction may still be rolled back.) */
+  #remembered<Found extends PodRow | DamagedPod | undefined>(row: Found): Found {
+    if (row !== undefined && !isDamaged(row) && !this.db.inTransaction)
+      this.#last = { row, commits: this.db.commits };
+    return row;
   }
 
   /** Also a pod with an unreadable record. */
@@ -91,7 +106,7 @@ export class PodReader {
 
   search(idOrName: string): PodRow | DamagedPod | undefined {
     const [first, second] = findPods(this.db, idOrName);
-    if (second === undefined) return first;
+    if (second === undefined) return this.#remembered(first);
     throw new PodnetError("INVALID_ARGUMENT", `More than one pod id starts with "${idOrName}"`, {
       field: "id_or_name",
       hint: "Write more of the id, or the name",
