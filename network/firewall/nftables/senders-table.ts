@@ -6,9 +6,12 @@ import { overlayMark } from "../../model/ownership.ts";
 import type { TableModel } from "./base.ts";
 import { type Element, type SetName, senderSets } from "../../model/nftables-sets.ts";
 
+const marked = `meta mark and ${senderMark} == ${senderMark}`;
+
+/** (What bears no mark, as nearly all packets, costs a comparison.) */
 const clearMark = [
-  `ip daddr @lease4 meta mark set meta mark and ${allBut(senderMark)}`,
-  `ip6 daddr @lease6 meta mark set meta mark and ${allBut(senderMark)}`,
+  `${marked} ip daddr @lease4 meta mark set meta mark and ${allBut(senderMark)}`,
+  `${marked} ip6 daddr @lease6 meta mark set meta mark and ${allBut(senderMark)}`,
 ];
 
 /**
