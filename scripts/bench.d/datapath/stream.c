@@ -3,7 +3,8 @@
  *   stream receive PORT             a line of MB/s for each TCP connection and each burst of UDP
  *   stream tcp ADDRESS PORT MS      sends for so long
  *   stream udp ADDRESS PORT MS
- *   stream ping ADDRESS COUNT       microseconds of each ICMP echo, a line each
+ *   stream ping ADDRESS COUNT MS    microseconds of each ICMP echo, a line each, after so long of
+ *                                   echoes that do not count
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -102,11 +103,12 @@ static uint16_t checksum(const uint16_t *words, size_t words_count) {
   return (uint16_t)~(sum + (sum >> 16));
 }
 
-static void ping(const char *ip, int times) {
+static void ping(const char *ip, int times, double warm) {
   struct sockaddr_in to = address(ip, "0");
   int fd = opened(SOCK_RAW, IPPROTO_ICMP);
   if (connect(fd, (struct sockaddr *)&to, sizeof to) < 0) fail("connect");
-  for (uint16_t number = 1; number <= times; number++) {
+  const double start = now() + warm;
+  for (uint16_t number = 1; times > 0; number++) {
     struct icmphdr echo = {.type = ICMP_ECHO, .un.echo = {.id = htons((uint16_t)getpid()), .sequence = htons(number)}};
     echo.checksum = checksum((uint16_t *)&echo, sizeof echo / 2);
     double begin = now();
@@ -119,14 +121,16 @@ static void ping(const char *ip, int times) {
       if (got < 28 || answer->type != ICMP_ECHOREPLY || answer->un.echo.sequence != htons(number)) continue;
       if (answer->un.echo.id == htons((uint16_t)getpid())) break;
     }
+    if (begin < start) continue;
     printf("%.1f\n", (now() - begin) * 1e3);
+    times--;
   }
 }
 
 int main(int argc, char **argv) {
   const char *what = argc > 2 ? argv[1] : "";
   if (!strcmp(what, "receive")) receive(argv[2]);
-  else if (!strcmp(what, "ping") && argc > 3) ping(argv[2], atoi(argv[3]));
+  else if (!strcmp(what, "ping") && argc > 4) ping(argv[2], atoi(argv[3]), atof(argv[4]));
   else if (!strcmp(what, "tcp") && argc > 4) transmit(SOCK_STREAM, argv[2], argv[3], atof(argv[4]), 65536);
   else if (!strcmp(what, "udp") && argc > 4) transmit(SOCK_DGRAM, argv[2], argv[3], atof(argv[4]), 1400);
   else return fputs("stream receive|tcp|udp|ping …\n", stderr), 2;
