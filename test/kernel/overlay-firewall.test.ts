@@ -181,10 +181,20 @@ for (const driver of drivers)
       t.false(await reaches(site.outside));
       // Another program marks all that is forwarded.
       await run(["nft", "-f", "-"], {
-        stdin: `table ip marker { chain c { type filter hook forward priority -150; meta mark set 0x1fff; }; }\n`,
+        stdin: `table ip marker {
+          chain c { type filter hook forward priority -150; meta mark set 0x1fff; }
+          chain behind {
+            type filter hook postrouting priority 300
+            ip daddr 10.77.1.2 meta mark and 0x1fff == 0x0fff counter
+            ip daddr 10.77.1.2 meta mark and 0x1000 == 0x1000 counter
+          }
+        }\n`,
       });
       t.false(await reaches(site.outside));
       t.true(await reaches(site.peer));
+      const { stdout: behind } = await run(["nft", "list", "chain", "ip", "marker", "behind"]);
+      const counted = [...behind.matchAll(/packets (\d+)/g)].map(([, packets]) => Number(packets));
+      t.deepEqual(counted, [1, 0], "the packet goes on with its other marks alone");
       await host.overlayRules.follow({ ...change, added: [], removed: [peer] }, signal);
       t.false(await reaches(site.peer));
       await host.overlayRules.remove(() => true, signal);

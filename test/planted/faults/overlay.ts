@@ -282,6 +282,18 @@ export const overlayFaults: readonly Fault[] = [
   },
   {
     kind: "access",
+    name: "the mark of other hosts stays on their packets",
+    file: "network/firewall/nftables/senders-table.ts",
+    find: "rules: clearMark,",
+    put: "rules: [],",
+    noticedBy: {
+      file: "test/kernel/overlay-firewall.test.ts",
+      title:
+        "nftables: a host that sends by its own address is let in by the set alone, whatever mark its packets bear",
+    },
+  },
+  {
+    kind: "access",
     name: "a mark that others set lets a machine without a lease in",
     file: "network/firewall/nftables/senders-table.ts",
     find: "        ...clearMark,\n",
