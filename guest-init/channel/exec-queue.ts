@@ -35,7 +35,7 @@ const eventOf = (waiting: Waiting): ExecEvent =>
 
 /** A copy of output, in a piece where that is worth its memory. */
 function copyOf({ kind, data }: Output, from: number): Waiting {
-  if (data.length < from || data.length > pieceBytes) return { kind, data: data.slice() };
+  if (data.length < from || data.length > pieceBytes) return { kind, data: new Uint8Array(data) };
   const piece = new OutputPiece();
   piece.add(data);
   return { kind, piece };

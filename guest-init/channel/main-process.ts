@@ -164,7 +164,7 @@ export class MainProcess {
 
   #output(following: Following, stderr: boolean, borrowed: Uint8Array): void {
     if (borrowed.length === 0) return;
-    const data = borrowed.slice();
+    const data = new Uint8Array(borrowed);
     if (following.at !== undefined) return this.#pass(following, stderr, data);
     following.early.push({ stderr, data });
     this.#tty.hold(this);

@@ -1,3 +1,5 @@
+import { noBytes } from "./bytes.ts";
+
 /** Why a header was not believed. */
 export type RefusalReason = "too-short" | "too-long";
 
@@ -8,18 +10,25 @@ export type RefusalReason = "too-short" | "too-long";
  * answers ERROR.
  */
 export type Assembled =
-  | { readonly kind: "frame"; readonly header: Uint8Array; readonly body: Uint8Array }
+  | {
+      readonly kind: "frame";
+      /** Its header begins at `at` of these bytes. */
+      readonly header: Uint8Array;
+      readonly at: number;
+      readonly body: Uint8Array;
+    }
   | {
       readonly kind: "refused";
       readonly header: Uint8Array;
+      readonly at: number;
       readonly length: number;
       readonly reason: RefusalReason;
     };
 
 export interface FrameShape<Item> {
   readonly headerSize: number;
-  /** Total length, header included, as the header states it. */
-  readonly lengthOf: (header: Uint8Array) => number;
+  /** Total length, header included, as the header at a place states it. */
+  readonly lengthOf: (header: Uint8Array, at: number) => number;
   /** Largest total length accepted. */
   readonly limit: number;
   /**
@@ -27,7 +36,7 @@ export interface FrameShape<Item> {
    * is called. Otherwise all are copies.
    */
   readonly shares?: boolean;
-  /** The item for a thing that was found. */
+  /** The item for a thing that was found; its header is valid during the call alone. */
   readonly itemOf: (found: Assembled) => Item;
 }
 
@@ -48,7 +57,7 @@ export class FrameAssembler<Item> {
   readonly #shape: FrameShape<Item>;
   readonly #header: Uint8Array;
   #headerFill = 0;
-  #body: Uint8Array = new Uint8Array(0);
+  #body: Uint8Array = noBytes;
   #bodyFill = 0;
   #bodyLength = 0;
   #skip = 0;
@@ -93,6 +102,11 @@ export class FrameAssembler<Item> {
     const items: Item[] = [];
     let at = 0;
     while (at < bytes.length && items.length < most) {
+      const whole = this.#takeWhole(bytes, at, items);
+      if (whole > 0) {
+        at += whole;
+        continue;
+      }
       const step = Math.min(this.wanted, bytes.length - at);
       const part = bytes.subarray(at, at + step);
       at += step;
@@ -101,6 +115,25 @@ export class FrameAssembler<Item> {
       else this.#takeBody(part, items);
     }
     return { items, taken: at };
+  }
+
+  /**
+   * Takes a frame that is there as a whole, as most are, without a copy of its header; answers its
+   * length, or 0. In the agent each array that is not made counts.
+   */
+  #takeWhole(bytes: Uint8Array, at: number, items: Item[]): number {
+    const { headerSize, lengthOf, limit, shares, itemOf } = this.#shape;
+    const there = bytes.length - at;
+    if (this.#headerFill > 0 || this.#skip > 0 || there < headerSize) return 0;
+    const length = lengthOf(bytes, at);
+    if (length < headerSize || length > limit || length > there) return 0;
+    const from = at + headerSize;
+    const to = at + length;
+    let body: Uint8Array = noBytes;
+    if (shares === true && to - from >= sharedFrom) body = bytes.subarray(from, to);
+    else if (to > from) body = new Uint8Array(bytes.subarray(from, to));
+    items.push(itemOf({ kind: "frame", header: bytes, at, body }));
+    return length;
   }
 
   /** The bodies that were found are not looked at any more. */
@@ -114,10 +147,10 @@ export class FrameAssembler<Item> {
     this.#headerFill += part.length;
     const { headerSize, lengthOf, limit, itemOf } = this.#shape;
     if (this.#headerFill < headerSize) return;
-    const length = lengthOf(this.#header);
+    const length = lengthOf(this.#header, 0);
     if (length < headerSize || length > limit) {
       const reason: RefusalReason = length < headerSize ? "too-short" : "too-long";
-      items.push(itemOf({ kind: "refused", header: this.#header.slice(), length, reason }));
+      items.push(itemOf({ kind: "refused", header: this.#header, at: 0, length, reason }));
       this.#headerFill = 0;
       this.#skip = Math.max(0, length - headerSize);
       return;
@@ -145,7 +178,7 @@ export class FrameAssembler<Item> {
     }
     this.#body.set(part, this.#bodyFill);
     this.#bodyFill = needed;
-    if (needed < this.#bodyLength) return;
+    if (needed !== this.#bodyLength) return;
     if (this.#body.length > needed) {
       this.#lent.push(this.#body);
       this.#body = this.#body.subarray(0, needed);
@@ -155,10 +188,10 @@ export class FrameAssembler<Item> {
 
   #finish(items: Item[]): void {
     const { itemOf } = this.#shape;
-    items.push(itemOf({ kind: "frame", header: this.#header.slice(), body: this.#body }));
+    items.push(itemOf({ kind: "frame", header: this.#header, at: 0, body: this.#body }));
     this.#headerFill = 0;
     this.#bodyFill = 0;
     this.#bodyLength = 0;
-    this.#body = new Uint8Array(0);
+    this.#body = noBytes;
   }
 }

@@ -23,7 +23,9 @@ export function writeU32(bytes: Uint8Array, at: number, value: number): void {
 }
 
 export function readU64(bytes: Uint8Array, at: number): bigint {
-  return (BigInt(readU32(bytes, at)) << 32n) | BigInt(readU32(bytes, at + 4));
+  const high = readU32(bytes, at);
+  const low = BigInt(readU32(bytes, at + 4));
+  return high === 0 ? low : (BigInt(high) << 32n) | low;
 }
 
 export function u32Bytes(value: number): Uint8Array {

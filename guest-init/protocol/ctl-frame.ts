@@ -28,9 +28,10 @@ export type CtlItem = CtlFrame | RefusedCtlFrame;
 
 /** Bytes of one control frame. */
 export function encodeCtlFrame(code: number, payload: Uint8Array = noBytes): Uint8Array {
-  const frame = new Uint8Array(ctlHeaderSize + payload.length);
+  const length = ctlHeaderSize + payload.length;
+  const frame = new Uint8Array(length);
   writeU32(frame, 0, code);
-  writeU32(frame, 4, frame.length);
+  writeU32(frame, 4, length);
   frame.set(payload, ctlHeaderSize);
   return frame;
 }
@@ -47,7 +48,7 @@ export class CtlDecoder extends FrameAssembler<CtlItem> {
       throw new RangeError(`Control frame limit ${limit} is not between 8 and ${ctlLimit.max}`);
     super({
       headerSize: ctlHeaderSize,
-      lengthOf: (header) => readU32(header, 4),
+      lengthOf: (header, at) => readU32(header, at + 4),
       limit,
       itemOf: ctlItemOf,
     });
@@ -55,7 +56,7 @@ export class CtlDecoder extends FrameAssembler<CtlItem> {
 }
 
 function ctlItemOf(item: Assembled): CtlItem {
-  const code = readU32(item.header, 0);
+  const code = readU32(item.header, item.at);
   return item.kind === "frame"
     ? { kind: "frame", code, payload: item.body }
     : { kind: "refused", code, length: item.length, reason: item.reason };

@@ -101,6 +101,8 @@ export class Fields {
   }
 }
 
+const isPlain = (value: unknown): boolean => typeof value === "string" && !value.includes("\0");
+
 export const asString: ParseValue<string> = (value, path) => {
   if (typeof value !== "string") throw malformed(`"${path}" is not a string`, path);
   // The kernel and C end a text at its first NUL: it would name something else than what was
@@ -127,7 +129,10 @@ export const listOf =
   <T>(parse: ParseValue<T>): ParseValue<T[]> =>
   (value, path) => {
     if (!Array.isArray(value)) throw malformed(`"${path}" is not a list`, path);
-    return value.map((item: unknown, i) => parse(item, `${path}[${i}]`));
+    // The place is for messages: most lists are of texts in which nothing is wrong.
+    return value.map((item: unknown, i) =>
+      parse === asString && isPlain(item) ? (item as T) : parse(item, `${path}[${i}]`),
+    );
   };
 
 /**
@@ -192,10 +197,14 @@ export function asKeys<T extends object>(
   keys: Keys<T>,
   check: (value: T, path: string) => void = () => {},
 ): ParseValue<T> {
-  const known = new Map(Object.entries<Key<unknown>>(keys));
-  const always = [...known]
-    .filter(([, { absent }]) => absent !== "left out")
-    .map(([name, { absent, otherwise }]) => ({ name, absent, otherwise }));
+  /** With the path that a key had last: most objects are at the same place each time. */
+  const known = new Map(
+    Object.entries<Key<unknown>>(keys).map(([name, key]) => [
+      name,
+      { ...key, name, under: "", path: name },
+    ]),
+  );
+  const always = [...known.values()].filter(({ absent }) => absent !== "left out");
   return (value, path) => {
     refuseNonObject(value, path);
     const under = path === "" ? "" : `${path}.`;
@@ -204,13 +213,19 @@ export function asKeys<T extends object>(
       const key = known.get(name);
       if (key === undefined) throw unknownKey(under + name);
       const given = value[name];
-      const read = given === null ? undefined : key.parse(given, under + name);
+      if (given === null) continue;
+      if (key.under !== under) {
+        key.under = under;
+        key.path = under + name;
+      }
+      const read = key.parse(given, key.path);
       if (read !== undefined) result[name] = read;
     }
-    for (const { name, absent, otherwise } of always) {
+    for (const key of always) {
+      const { name } = key;
       if (result[name] !== undefined) continue;
-      if (absent === "refused") throw missingKey(under + name);
-      result[name] = absent === "empty" ? [] : otherwise;
+      if (key.absent === "refused") throw missingKey(under + name);
+      result[name] = key.absent === "empty" ? [] : key.otherwise;
     }
     check(result as T, path);
     return result as T;

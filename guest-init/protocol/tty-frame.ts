@@ -45,12 +45,17 @@ export type TtyItem = TtyFrame | RefusedTtyFrame;
 
 /** Bytes of one tty frame; without data, the end of the stream. */
 export function encodeTtyFrame(stream: bigint, data: Uint8Array = noBytes): Uint8Array {
-  const frame = new Uint8Array(ttyHeaderSize + data.length);
-  const high = Number(stream >> 32n);
-  if (high !== 0) writeU32(frame, 0, high);
-  writeU32(frame, 4, Number(stream & 0xffffffffn));
-  writeU32(frame, 8, frame.length);
-  frame.set(data, ttyHeaderSize);
+  const { length } = data;
+  const frame = new Uint8Array(ttyHeaderSize + length);
+  // The agent's engine takes long for a number that is more than one word.
+  const small = Number(stream);
+  if (small <= 0xffffffff) writeU32(frame, 4, small);
+  else {
+    writeU32(frame, 0, Number(stream >> 32n));
+    writeU32(frame, 4, Number(stream & 0xffffffffn));
+  }
+  writeU32(frame, 8, ttyHeaderSize + length);
+  if (length > 0) frame.set(data, ttyHeaderSize);
   return frame;
 }
 
@@ -60,7 +65,7 @@ export class TtyDecoder extends FrameAssembler<TtyItem> {
     super({
       shares,
       headerSize: ttyHeaderSize,
-      lengthOf: (header) => readU32(header, 8),
+      lengthOf: (header, at) => readU32(header, at + 8),
       limit,
       itemOf: ttyItemOf,
     });
@@ -68,7 +73,7 @@ export class TtyDecoder extends FrameAssembler<TtyItem> {
 }
 
 function ttyItemOf(item: Assembled): TtyItem {
-  const stream = readU64(item.header, 0);
+  const stream = readU64(item.header, item.at);
   return item.kind === "frame"
     ? { kind: "frame", stream, data: item.body }
     : { kind: "refused", stream, length: item.length, reason: item.reason };

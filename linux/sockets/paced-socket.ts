@@ -121,7 +121,7 @@ export class PacedSocket {
     if (at >= bytes.length || this.#socket.destroyed) return;
     // Before the socket's end, which is not read before it goes on.
     this.#socket.pause();
-    if (this.#options.given === true) this.#rest = bytes.slice(at);
+    if (this.#options.given === true) this.#rest = new Uint8Array(bytes.subarray(at));
     else this.#socket.unshift(bytes.subarray(at));
     if (!this.#held) this.#wait();
   }

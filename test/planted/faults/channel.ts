@@ -302,7 +302,7 @@ export const channelFaults: readonly Fault[] = [
     kind: "access",
     name: "little output stays in the memory that all guests are read into",
     file: "guest-init/channel/exec-queue.ts",
-    find: "return { kind, data: data.slice() };",
+    find: "return { kind, data: new Uint8Array(data) };",
     put: "return { kind, data };",
     noticedBy: { file: queue, title: "what is pushed is copied: little, some and much" },
   },
@@ -310,7 +310,7 @@ export const channelFaults: readonly Fault[] = [
     kind: "access",
     name: "the rest of what was read stays in the memory that all guests are read into",
     file: "linux/sockets/paced-socket.ts",
-    find: "this.#rest = bytes.slice(at);",
+    find: "this.#rest = new Uint8Array(bytes.subarray(at));",
     put: "this.#rest = bytes.subarray(at);",
     noticedBy: {
       file: "test/unit/linux/sockets/paced-socket.test.ts",
