@@ -131,6 +131,18 @@ async function templateStatus(): Promise<string> {
 
 const parentIn = (status: string): number => Number(/^PPid:\t(\d+)$/m.exec(status)?.[1]);
 
+/** What is reported of pods from a moment on, and for a moment more. */
+async function textsSince(after: bigint): Promise<string[]> {
+  const texts: string[] = [];
+  try {
+    for await (const { text } of rig.client.pods.watch({ after }, { timeoutMs: 1000 }))
+      texts.push(text);
+  } catch (thrown) {
+    if (!isPodnetError(thrown, "DEADLINE_EXCEEDED")) throw thrown;
+  }
+  return texts;
+}
+
 /** Clones unasked, and holds the first template up, so that its machine can be looked at. */
 const nextDaemon = {
   PODNET_FACTORY: "template",
@@ -140,6 +152,7 @@ const nextDaemon = {
 let templateSeen: string;
 
 test.serial("clones outlive a daemon that is killed, whose templates end with it", async (t) => {
+  const after = (await rig.client.pods.list({})).cursor;
   await rig.restart("kill", nextDaemon);
   const { pods } = await rig.client.pods.list({});
   t.is(pods.length, 3);
@@ -147,6 +160,8 @@ test.serial("clones outlive a daemon that is killed, whose templates end with it
     await rig.lab.host.ping(addressOf(pod));
     t.is((await execIn(rig.client, pod.id, "echo", "alive")).output, "alive\n");
   }
+  // Agents are known again by the names that they were given.
+  t.notRegex((await textsSince(after)).join(), /started anew meanwhile/);
   // Made for this test and the next two, which go on with it.
   const creating = created("four");
   templateSeen = await templateStatus();
