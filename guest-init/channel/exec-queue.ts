@@ -8,7 +8,7 @@ import { OutputPiece, pieceBytes } from "./output-memory.ts";
 const eventCost = 128;
 /** Most bytes of output that are joined in memory of their own; more gets a piece. */
 const joinedBytes = 4096;
-/** Output from this length on gets a piece at once. */
+/** Output from this length on gets a piece at once, if its reader gives it back. */
 const largeBytes = 16 * 1024;
 
 type Output = Exclude<ExecEvent, { readonly kind: "exit" }>;
@@ -48,6 +48,7 @@ function copyOf({ kind, data }: Output, from: number): Waiting {
 export class ExecQueue implements AsyncIterable<ExecEvent> {
   readonly #onTaken: () => void;
   readonly #onLeft: () => void;
+  #pieceFrom = Infinity;
   #events: Waiting[] = [];
   #cost = 0;
   #end: End = { kind: "open" };
@@ -57,6 +58,11 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
   constructor(onTaken: () => void, onLeft: () => void) {
     this.#onTaken = onTaken;
     this.#onLeft = onLeft;
+  }
+
+  /** The reader gives pieces back: output need not wait for more to get one. */
+  lend(): void {
+    this.#pieceFrom = largeBytes;
   }
 
   /** Bytes held, bookkeeping included. */
@@ -70,7 +76,7 @@ export class ExecQueue implements AsyncIterable<ExecEvent> {
     if (event.kind === "exit") {
       this.#add(event);
       this.#end = { kind: "ended" };
-    } else if (!this.#join(event)) this.#add(copyOf(event, largeBytes));
+    } else if (!this.#join(event)) this.#add(copyOf(event, this.#pieceFrom));
     this.#wake?.();
   }
 

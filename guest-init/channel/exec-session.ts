@@ -148,6 +148,10 @@ export class ProcessSession implements ExecSession {
     return this.#options.kill(number);
   }
 
+  lend(): void {
+    this.events.lend();
+  }
+
   /** The process has ended with this status. */
   finished(code: number): void {
     if (this.#phase.kind === "drained") this.#exit(code);

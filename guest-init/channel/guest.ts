@@ -50,6 +50,8 @@ export interface ExecSession {
   readonly id: string;
   /** Output and exit, in order; ends after `exit`. Throws when the guest is lost. */
   readonly events: AsyncIterable<ExecEvent>;
+  /** The reader of the events gives memory of much output back, once it has used it. */
+  lend?(): void;
   /** Writes to standard input; resolves when the bytes are handed to the channel. */
   write(data: Uint8Array): Promise<void>;
   /** End of standard input; a second one says nothing new. */

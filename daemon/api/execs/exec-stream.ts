@@ -50,6 +50,7 @@ export async function* streamExec(
     // A program may wait in silence for the very input that fails: the failure has to end it.
     pump(incoming, session).catch((thrown: unknown) => stop.abort(thrown));
     const own = values.get(ownMessagesKey);
+    if (own !== undefined) session.lend?.();
     for await (const event of eventsOf({ exec, session })) {
       const piece = event.kind === "exit" ? undefined : OutputPiece.of(event.data);
       if (event.kind === "exit" || piece === undefined || own === undefined) yield eventView(event);

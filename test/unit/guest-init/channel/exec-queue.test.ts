@@ -84,12 +84,33 @@ test("what is pushed is copied: little, some and much", async (t) => {
   t.is(queue.cost, 0);
 });
 
+test("a reader that gives nothing back gets memory of the output's own length, or much of it", async (t) => {
+  const queue = new ExecQueue(
+    () => {},
+    () => {},
+  );
+  const alone = (await delivered(queue, 30_000))[0] as Uint8Array;
+  t.is(alone.buffer.byteLength, 30_000);
+  const other = new ExecQueue(
+    () => {},
+    () => {},
+  );
+  const joined = await delivered(other, 30_000, 30_000, 30_000);
+  t.deepEqual(
+    joined.map(({ length }) => length),
+    [90_000],
+  );
+});
+
 test("memory of much output is another's only once it is given back, and once", async (t) => {
-  const queue = (): ExecQueue =>
-    new ExecQueue(
+  const queue = (): ExecQueue => {
+    const made = new ExecQueue(
       () => {},
       () => {},
     );
+    made.lend();
+    return made;
+  };
   const memoryOf = async (): Promise<Uint8Array> => {
     const [data] = await delivered(queue(), 30_000);
     return data as Uint8Array;
