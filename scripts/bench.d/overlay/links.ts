@@ -1,45 +1,56 @@
+import { openHosts } from "../../../test/lab/hosts.ts";
+import type { Container } from "../../../test/lab/overlay-container.ts";
 import type { OverlayLabHost } from "../../../test/lab/overlay-host.ts";
 import { batch } from "../../../test/lab/underlay.ts";
 import { type Summary, summarise } from "../../measure.ts";
 import { flow } from "./flow.ts";
 import { latency, latencyRows } from "./latency.ts";
-import { openSite } from "./site.ts";
 
 /** Seconds of one flow. */
 const seconds = 3;
 
+/** Two hosts and a container on each; what was measured from the first to the second. */
+interface Pair {
+  readonly from: Container;
+  readonly to: Container;
+  readonly gbps: number[];
+  readonly pings: Summary[];
+}
+
 /**
  * TCP between containers of two hosts by podnetd's overlay, as a share of what it is by the same
- * link made by hand, with no rule on either host. Best of so many rounds of each: what the machine
- * does besides falls on single ones. Prints what pings take by either.
+ * link made by hand, with no rule on either host. Both pairs of hosts are there at a time, and are
+ * measured by turns. Best of so many rounds of each: what the machine does besides falls on single
+ * ones. Prints what pings take by either.
  */
 export async function ratioToHand(
   backend: string,
   overlay: Readonly<Record<string, unknown>>,
   rounds: number,
 ): Promise<number> {
-  await using site = await openSite(overlay);
-  const { first, second } = site;
-  await Promise.all([first.start(), second.start()]);
-  const [from, to] = await Promise.all([first.container(), second.container()]);
-  await from.machine.ping(to.address);
-  const measure = async (): Promise<{ readonly gbps: number; readonly pings: Summary[] }> => {
-    const samples: number[] = [];
-    const pings: Summary[] = [];
-    for (let round = 0; round < rounds; round++) {
-      pings.push(await latency(from.machine, to.address));
-      samples.push(await flow(from, to, seconds));
+  await using stack = new AsyncDisposableStack();
+  const open = async (isByHand: boolean): Promise<Pair> => {
+    const lab = stack.use(await openHosts({ kinds: ["podnet", "podnet"], overlay }));
+    const [first, second] = lab.hosts as [OverlayLabHost, OverlayLabHost];
+    await Promise.all([first.start(), second.start()]);
+    const [from, to] = await Promise.all([first.container(), second.container()]);
+    await from.machine.ping(to.address);
+    if (isByHand) {
+      await Promise.all([first.end(), second.end()]);
+      await byHand(first, second);
+      await byHand(second, first);
+      await from.machine.ping(to.address);
     }
-    return { gbps: summarise(samples).p99, pings };
+    return { from, to, gbps: [], pings: [] };
   };
-  const ours = await measure();
-  await Promise.all([first.end(), second.end()]);
-  await byHand(first, second);
-  await byHand(second, first);
-  await from.machine.ping(to.address);
-  const hand = await measure();
+  const [ours, hand] = [await open(false), await open(true)];
+  for (let round = 0; round < rounds; round++)
+    for (const { from, to, gbps, pings } of round % 2 === 0 ? [ours, hand] : [hand, ours]) {
+      pings.push(await latency(from.machine, to.address));
+      gbps.push(await flow(from, to, seconds));
+    }
   latencyRows(backend, { podnet: ours.pings, "by hand": hand.pings });
-  return ours.gbps / hand.gbps;
+  return summarise(ours.gbps).p99 / summarise(hand.gbps).p99;
 }
 
 /**
