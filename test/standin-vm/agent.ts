@@ -72,6 +72,8 @@ export class Agent {
   #work: Promise<void> = Promise.resolve();
   /** Counts host connections and starts: an answer is for its own alone. */
   #session = 0;
+  /** The host has said HELLO: what is read is counted no longer. */
+  #extended = false;
   mute = false;
 
   constructor(options: AgentOptions) {
@@ -108,6 +110,7 @@ export class Agent {
 
   #forget(): void {
     this.#session++;
+    this.#extended = false;
     this.#options.network.giveUp();
     this.#decoder = new CtlDecoder();
   }
@@ -121,7 +124,7 @@ export class Agent {
 
   #received(bytes: Uint8Array): void {
     if (this.mute) return;
-    this.#options.control.send(encodeNext(bytes.length));
+    if (!this.#extended) this.#options.control.send(encodeNext(bytes.length));
     for (const item of this.#decoder.push(bytes)) {
       const session = this.#session;
       // One after the other, in their order.
@@ -181,6 +184,7 @@ export class Agent {
         `The extension's version here is ${extensionVersion}, the host speaks ${versions.join(", ")}`,
         { field: "versions" },
       );
+    this.#extended = true;
     return encodeHelloReply({
       version: extensionVersion,
       agent: this.#options.behaviour.has("ill-version") ? illFramed : packageVersion,

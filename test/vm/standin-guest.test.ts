@@ -35,6 +35,8 @@ class Host {
   readonly #frames: CtlFrame[] = [];
   readonly #output: string[] = [];
   #consumed = 0;
+  /** A HELLO was answered: what the guest reads is counted no longer. */
+  #extended = false;
   #wake = Promise.withResolvers<void>();
 
   constructor(control: UnixConnection, tty?: UnixConnection) {
@@ -59,24 +61,27 @@ class Host {
   }
 
   /** The next frame, as a line. */
-  async hear(what: string): Promise<void> {
+  async hear(what: string): Promise<number> {
     while (this.#frames.length === 0) await this.#more(what);
     const { code, payload } = this.#frames.shift() as CtlFrame;
     this.record.push(`${what}: ${commandName(code)} ${shown(payload)}`);
+    return code;
   }
 
   /** Sends a command and records the answer. */
   async ask(what: string, code: number, payload?: string | object): Promise<void> {
     const text = typeof payload === "object" ? JSON.stringify(payload) : (payload ?? "");
-    await this.raw(what, encodeCtlFrame(code, Buffer.from(text)));
+    const answer = await this.raw(what, encodeCtlFrame(code, Buffer.from(text)));
+    this.#extended ||= code === command.hello && answer === command.ack;
   }
 
-  async raw(what: string, bytes: Uint8Array): Promise<void> {
+  async raw(what: string, bytes: Uint8Array): Promise<number> {
     this.#control.socket.write(bytes);
-    await this.hear(what);
-    while (this.#consumed < bytes.length) await this.#more(`NEXT of ${what}`);
+    const answer = await this.hear(what);
+    while (!this.#extended && this.#consumed < bytes.length) await this.#more(`NEXT of ${what}`);
     this.record.push(`${what}: consumed ${this.#consumed} of ${bytes.length}`);
     this.#consumed = 0;
+    return answer;
   }
 
   /** Output of processes until the end of a stream. */
@@ -240,6 +245,8 @@ async function life(bare: BareMachine): Promise<readonly string[]> {
   await processes(host);
 
   control.close();
+  // Longer than the agent doubts that its host has gone: another host is greeted anew.
+  await delay(1000);
   const again = new Host(await machine.connect("channel"), tty);
   await again.ask("another host", command.ping);
   await again.ask("power off", command.destroyPod);
