@@ -101,8 +101,6 @@ export class Fields {
   }
 }
 
-const isPlain = (value: unknown): boolean => typeof value === "string" && !value.includes("\0");
-
 export const asString: ParseValue<string> = (value, path) => {
   if (typeof value !== "string") throw malformed(`"${path}" is not a string`, path);
   // The kernel and C end a text at its first NUL: it would name something else than what was
@@ -129,11 +127,17 @@ export const listOf =
   <T>(parse: ParseValue<T>): ParseValue<T[]> =>
   (value, path) => {
     if (!Array.isArray(value)) throw malformed(`"${path}" is not a list`, path);
-    // The place is for messages: most lists are of texts in which nothing is wrong.
-    return value.map((item: unknown, i) =>
-      parse === asString && isPlain(item) ? (item as T) : parse(item, `${path}[${i}]`),
-    );
+    return value.map((item: unknown, i) => parse(item, `${path}[${i}]`));
   };
+
+/** A list of texts, absent is empty. The place of each is put together only for what is refused. */
+export function texts(): Needed<string[]> {
+  const isPlain = (value: unknown): value is string =>
+    typeof value === "string" && !value.includes("\0");
+  const parse: ParseValue<string[]> = (value, path) =>
+    Array.isArray(value) && value.every(isPlain) ? value : listOf(asString)(value, path);
+  return { parse, absent: "empty" };
+}
 
 /**
  * A string read by one of `core`'s parsers, whose refusal becomes `AGENT_PROTOCOL` with this key.

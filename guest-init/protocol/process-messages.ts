@@ -14,6 +14,7 @@ import {
   needed,
   parseObject,
   quote,
+  texts,
   withDefault,
 } from "./fields.ts";
 
@@ -62,11 +63,11 @@ const asProcess = asKeys<ProcessSpec>(
     id: withDefault(asString, ""),
     user: maybe(asFilled),
     group: maybe(asFilled),
-    additionalGroups: list(asString),
+    additionalGroups: texts(),
     terminal: withDefault(asLooseBoolean, false),
     stdio: needed(asUsedStream),
     stderr: withDefault(asStream, 0n),
-    args: list(asString),
+    args: texts(),
     envs: list(asEnv),
     workdir: maybe(asFilled),
   },

@@ -59,14 +59,14 @@ const plants: readonly Plant[] = [
   {
     name: "a frame's length is believed",
     file: "guest-init/protocol/assembler.ts",
-    from: "length < headerSize || length > limit",
-    to: "length < headerSize",
+    from: "if (length < headerSize || length > limit) {",
+    to: "if (length < headerSize) {",
     target: ({ FrameAssembler }: typeof assembler) => ({
       seeds: [bytes(0, 0, 0, 1, 0, 0, 0, 12, 1, 2, 3, 4)],
       lengths: () => [{ at: 4, bytes: 4, littleEndian: false }],
       run: (input) => {
-        const lengthOf = (header: Uint8Array): number =>
-          new DataView(header.buffer, header.byteOffset).getUint32(4);
+        const lengthOf = (header: Uint8Array, at: number): number =>
+          new DataView(header.buffer, header.byteOffset + at).getUint32(4);
         const frames = new FrameAssembler({
           headerSize: 8,
           lengthOf,

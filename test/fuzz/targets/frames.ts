@@ -22,6 +22,8 @@ const limit = 20_000;
 interface Format {
   readonly header: number;
   readonly lengthAt: number;
+  /** Most bytes of one body that are reserved. */
+  readonly most: number;
   readonly decoder: () => {
     push(bytes: Uint8Array): (CtlItem | TtyItem)[];
     reserved: number;
@@ -36,6 +38,7 @@ const ctl: Format = {
   header: 8,
   lengthAt: 4,
   decoder: () => new CtlDecoder(limit),
+  most: limit,
   encode: (id, body) => encodeCtlFrame(id, body),
   id: (header) => BigInt(readU32(header, 0)),
 };
@@ -44,6 +47,8 @@ const tty: Format = {
   lengthAt: 8,
   // As podnetd reads it, which is the reader of a guest.
   decoder: () => new TtyDecoder(limit, { shares: true }),
+  // Memory that is used again has one size.
+  most: 32 * 1024,
   encode: (id, body) => encodeTtyFrame(BigInt(id), body),
   id: (header) => readU64(header, 0),
 };
@@ -87,7 +92,7 @@ function cut(format: Format, bytes: Uint8Array, most: number): string[] {
     const part = bytes.subarray(at, at + 1 + random.below(most));
     at += part.length;
     found.push(...decoder.push(part).map(textOf));
-    if (decoder.reserved > limit + format.header)
+    if (decoder.reserved > format.most + format.header)
       throw new Error(`It holds ${decoder.reserved} bytes`);
     if (decoder.wanted <= 0) throw new Error("It wants nothing");
   }

@@ -66,8 +66,8 @@ const helloReply = { version: 1, agent: "0.1.0", epoch: "e", nonce: "n" };
 const extensionMessages: Target = {
   name: "extension-messages",
   files: [`${folder}/extension-messages.ts`, `${folder}/fields.ts`],
-  // The agent's engine has another one.
-  except: ["quote"],
+  // The agent's engine has another one; texts are a process's.
+  except: ["quote", "texts", "isPlain", "parse"],
   seeds: [
     ...["[]", "7", "{}", '{"version":1,"other":2}'].map((text) => chosen(0, utf8(text))),
     chosen(2, json({ ...config, interfaces: [7], routes: null })),
