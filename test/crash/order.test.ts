@@ -32,6 +32,8 @@ test("no step begins before its row is durable, and no row goes before what it s
   };
 
   await started(worker, []);
+  // It takes connections a moment before its socket's file has its mode; an answer comes after.
+  await worker.client.pods.list({});
   const start = since();
   before(start, "commit:insert networks:after#1", "netlink:add bridge:before#1");
   // What takes a setting back, or finds our rules again, is remembered before it is made.
