@@ -1,8 +1,8 @@
 import { hasTurn, runWith, secondsOf, type Stage } from "./stages.ts";
 
 /**
- * Days within which each test file has its turn: so many that a short run on two cores takes ten
- * minutes at most, with its set-up (docs/decisions/0095).
+ * Days within which each test file has its turn: so many that a short run on two cores takes about
+ * ten minutes, with its set-up (docs/decisions/0095).
  */
 export const days = 14;
 
